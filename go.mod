@@ -1,0 +1,8 @@
+module github.com/flue-go/flue
+
+go 1.26
+
+require (
+	github.com/go-json-experiment/json v1.27.2 // indirect
+	github.com/oklog/ulid/v2 v2.1.2 // indirect
+)

@@ -1,0 +1,206 @@
+package journal
+
+import "github.com/go-json-experiment/json/jsontext"
+
+// Intake records may be appended by any process.
+
+// Born is the first record of every journal.
+type Born struct {
+	Agent       string         `json:"agent"`
+	ID          string         `json:"id"`
+	UID         string         `json:"uid"`
+	Incarnation string         `json:"incarnation"`
+	InitialData jsontext.Value `json:"initialData,omitempty"` // as the creator sent it, after validation
+}
+
+// Admitted accepts a submission. It is not yet part of the conversation: the
+// Entry that the owner writes when it turns to the submission is.
+type Admitted struct {
+	Submission string  `json:"sub"`
+	Message    Message `json:"msg"`
+	// Origin says how the message came: "direct" over HTTP, "dispatch" from
+	// code of this program.
+	Origin      string `json:"origin,omitzero"`
+	Traceparent string `json:"traceparent,omitzero"` // W3C trace context of the sender
+}
+
+// Abort asks that every submission unsettled at its offset be settled as
+// aborted, unless its response has already closed.
+type Abort struct{}
+
+// Owner records are written by the instance's owner under its epoch.
+
+// Attempt begins a try at running a submission. The first one makes the
+// submission active and stamps its budget, which no later one changes.
+type Attempt struct {
+	Submission  string `json:"sub"`
+	Ordinal     int    `json:"n"` // counts from 1
+	Node        string `json:"node,omitzero"`
+	Reason      string `json:"why,omitzero"`
+	Deadline    int64  `json:"deadline,omitzero"` // Unix milliseconds; only in the first
+	MaxAttempts int    `json:"max,omitzero"`      // only in the first
+}
+
+// Release ends an attempt that was stopped on purpose, so that taking the
+// submission up again is not counted against its budget.
+type Release struct {
+	Submission string `json:"sub"`
+	Node       string `json:"node,omitzero"`
+}
+
+// Entry adds a message to the conversation: a submission's own when the owner
+// turns to it, or one of the runtime's signals.
+type Entry struct {
+	ID         string  `json:"id"`
+	Submission string  `json:"sub"`
+	Purpose    Purpose `json:"purpose"`
+	Turn       string  `json:"turn,omitzero"` // the latest turn, when the message joined a live response
+	Message    Message `json:"msg"`
+	Ending     string  `json:"ending,omitzero"` // outcome told by an Advisory that ends a submission
+}
+
+// Purpose says what an entry is for.
+type Purpose string
+
+// The purposes of an entry.
+const (
+	Input    Purpose = "input"    // the message of a submission
+	Advisory Purpose = "advisory" // the runtime's word on how a submission ended, for people and for the model
+	Notice   Purpose = "notice"   // the runtime's word to the model, hidden from people
+)
+
+// Seam marks that a step between turns has been made.
+type Seam struct {
+	Name       SeamName `json:"name"`
+	Submission string   `json:"sub"`
+}
+
+// SeamName names a seam.
+type SeamName string
+
+// The seams.
+const (
+	SeamStart  SeamName = "start"  // a submission has begun or joined
+	SeamClosed SeamName = "closed" // the response is complete; only settling is left
+)
+
+// State is the new value of one name of the instance's persistent state.
+type State struct {
+	Name  string         `json:"name"`
+	Value jsontext.Value `json:"value"`
+}
+
+// TurnStarted opens a turn: a model call is about to be made.
+type TurnStarted struct {
+	Turn       string `json:"turn"`
+	Response   string `json:"resp"` // id of the response's message; the same in all its turns
+	Submission string `json:"sub"`
+	Provider   string `json:"provider"`
+	Model      string `json:"model"`
+}
+
+// TurnDelta is a run of streamed text of one block, gathered since the last
+// one. It exists so that readers see text while it is written and so that a
+// crash keeps it; TurnDone repeats the text whole.
+type TurnDelta struct {
+	Turn      string    `json:"turn"`
+	Response  string    `json:"resp"`
+	Block     int       `json:"block"`
+	BlockKind BlockKind `json:"kind"`
+	Text      string    `json:"text"`
+}
+
+// TurnDone closes a turn with everything that the model said.
+type TurnDone struct {
+	Turn       string     `json:"turn"`
+	Response   string     `json:"resp"`
+	Submission string     `json:"sub"`
+	Stop       Stop       `json:"stop"`
+	Blocks     []Block    `json:"blocks,omitempty"`
+	Sent       []int      `json:"sent,omitempty"` // bytes of each block's text that earlier TurnDeltas hold
+	Usage      Usage      `json:"usage,omitzero"`
+	Error      *TurnError `json:"error,omitempty"` // with StopError
+	Provider   string     `json:"provider"`
+	Model      string     `json:"model"`
+}
+
+// Stop says how a turn ended.
+type Stop string
+
+// The ways a turn ends.
+const (
+	StopEnd      Stop = "stop"
+	StopToolUse  Stop = "tool_use"
+	StopLength   Stop = "length"
+	StopFiltered Stop = "filtered"
+	StopError    Stop = "error"   // the call failed; Error says how
+	StopAborted  Stop = "aborted" // cut by an abort, a deadline or a crash
+)
+
+// A TurnError is a failed model call.
+type TurnError struct {
+	Class      string `json:"class"`
+	Message    string `json:"message"`
+	Status     int    `json:"status,omitzero"`
+	RetryAfter int64  `json:"retryAfterMs,omitzero"`
+}
+
+// Usage counts tokens.
+type Usage struct {
+	Input      int `json:"in,omitzero"`
+	Output     int `json:"out,omitzero"`
+	CacheRead  int `json:"cacheRead,omitzero"`
+	CacheWrite int `json:"cacheWrite,omitzero"`
+	Reasoning  int `json:"reasoning,omitzero"`
+}
+
+// Outcome is the result of one tool call. It is final: the call never runs
+// again.
+type Outcome struct {
+	Turn       string         `json:"turn"`
+	Response   string         `json:"resp"`
+	Call       string         `json:"call"`
+	Tool       string         `json:"tool"`
+	Failed     bool           `json:"failed,omitzero"`
+	Content    string         `json:"content"`          // what the model reads
+	Output     jsontext.Value `json:"output,omitempty"` // what clients see, when it succeeded
+	EndTurn    bool           `json:"endTurn,omitzero"`
+	DurationMS *int64         `json:"ms,omitempty"` // absent when the call was interrupted
+}
+
+// ToolBatch commits the outcomes of a turn's calls, all at once and in call
+// order, together with the state that they wrote.
+type ToolBatch struct {
+	Turn string `json:"turn"`
+}
+
+// Settled ends a submission.
+type Settled struct {
+	Submission string         `json:"sub"`
+	Outcome    string         `json:"outcome"`
+	Error      jsontext.Value `json:"error,omitempty"` // safe to show to clients
+	AnsweredBy string         `json:"answer,omitzero"` // the submission whose response answered it
+}
+
+// The outcomes of a submission.
+const (
+	Completed = "completed"
+	Failed    = "failed"
+	Aborted   = "aborted"
+)
+
+// Kind returns the record's kind.
+func (*Born) Kind() Kind        { return KindBorn }
+func (*Admitted) Kind() Kind    { return KindAdmitted }
+func (*Abort) Kind() Kind       { return KindAbort }
+func (*Attempt) Kind() Kind     { return KindAttempt }
+func (*Release) Kind() Kind     { return KindRelease }
+func (*Entry) Kind() Kind       { return KindEntry }
+func (*Seam) Kind() Kind        { return KindSeam }
+func (*State) Kind() Kind       { return KindState }
+func (*TurnStarted) Kind() Kind { return KindTurnStarted }
+func (*TurnDelta) Kind() Kind   { return KindTurnDelta }
+func (*TurnDone) Kind() Kind    { return KindTurnDone }
+func (*Outcome) Kind() Kind     { return KindOutcome }
+func (*ToolBatch) Kind() Kind   { return KindToolBatch }
+func (*Settled) Kind() Kind     { return KindSettled }
