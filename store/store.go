@@ -22,6 +22,16 @@ import (
 
 // A Store keeps journals. Implementations must be safe for concurrent use.
 //
+// Arguments out of bounds (see MaxBatch and the limits beside it) are refused
+// with ErrInvalid or ErrTooLarge before anything else is looked at. A store
+// keeps no reference to what it is given once the call has returned, and a
+// caller must not change the bytes that a store returns.
+//
+// Contexts: a call whose context has ended before the store began to work on
+// it does nothing and returns the context's error. Once a write has begun, a
+// store waits for its outcome as long as it can learn it, so that the caller
+// knows what happened.
+//
 // Durability: when Admit, Abort or Append returns nil, what it wrote survives
 // the death of the process and of the machine, as far as the store promises
 // durability at all. When one returns an error that is not a refusal listed at
@@ -37,6 +47,10 @@ type Store interface {
 	// refused with ErrConflict.
 	//
 	// It is refused with a *ConditionError when the condition does not hold.
+	//
+	// An attachment whose id the instance already has is the same attachment,
+	// and is stored once. If its digest differs, the admission is refused with
+	// ErrConflict.
 	Admit(ctx context.Context, a *Admission) (Receipt, error)
 
 	// Abort appends payload to the instance's journal if the instance has
@@ -57,6 +71,11 @@ type Store interface {
 	// order and without a gap; after is -1 to read from the start. The page's
 	// Instance is as of the same moment. It fails with ErrNotFound if there is
 	// no such instance.
+	//
+	// A page also ends before its payloads exceed PageBytes, but holds at least
+	// one batch if there is one: a reader has reached the end when the last
+	// offset it has seen is the page's Head, not when a page is short. A limit
+	// below one leaves only that bound.
 	Read(ctx context.Context, addr Address, after int64, limit int) (Page, error)
 
 	// Instance returns the instance's index row, or ErrNotFound.
@@ -71,26 +90,29 @@ type Store interface {
 	Attachment(ctx context.Context, addr Address, id string) (Attachment, error)
 
 	// Claim gives node the ownership of up to limit instances that have
-	// unsettled submissions and no live owner, each under a new epoch. The
-	// node must hold a node lease, see Renew.
+	// unsettled submissions and no live owner, each under a new epoch. It is
+	// refused with ErrNoLease unless the node holds a node lease, see Renew.
 	Claim(ctx context.Context, node string, limit int) ([]Lease, error)
 
 	// Take gives node the ownership of one instance under a new epoch,
 	// whether or not it has work. It is refused with ErrOwned while another
-	// node with a live lease owns it. A node may take over from itself, which
-	// fences its own earlier lease.
+	// node with a live lease owns it, with ErrNoLease unless the node holds a
+	// node lease, and with ErrNotFound if there is no such instance. A node may
+	// take over from itself, which fences its own earlier lease.
 	Take(ctx context.Context, node string, addr Address) (Lease, error)
 
 	// Renew makes node's lease last for ttl from now, by the store's clock,
 	// creating it if need be. One lease covers all instances that node owns;
-	// when it lapses they may all be claimed by others.
+	// when it lapses they may all be claimed by others. Time only decides when
+	// a takeover may be tried: until it happens, the leases stay current.
 	Renew(ctx context.Context, node string, ttl time.Duration) error
 
 	// Release gives up the ownership of the leased instances so that they can
 	// be claimed at once. Leases that are no longer current are skipped.
 	Release(ctx context.Context, leases ...Lease) error
 
-	// Close releases what the store holds. Calls after it fail with ErrClosed.
+	// Close waits for the calls in flight and releases what the store holds.
+	// Calls after it fail with ErrClosed; closing again does nothing.
 	Close() error
 }
 
@@ -118,7 +140,7 @@ type Admission struct {
 
 	Submission string    // the submission's id, unique within the instance
 	Identity   []byte    // a digest of what the sender said; compared on replay
-	AcceptedAt time.Time // stored with the submission
+	AcceptedAt time.Time // stored with the submission, in UTC, to the microsecond
 	Payload    []byte    // the batch to append
 
 	// Birth is what to write if this admission creates the instance. Its
@@ -130,8 +152,9 @@ type Admission struct {
 	Attachments []Attachment
 
 	// Node, if not empty, names the caller. If the instance has no live owner
-	// it is given to that node in the same step, as Take would, so that a
-	// message to an idle instance needs no second write to be worked on.
+	// and the node holds a node lease, the instance is given to that node in
+	// the same step, as Take would, so that a message to an idle instance needs
+	// no second write to be worked on. A replayed admission gives nothing.
 	Node string
 }
 
@@ -142,16 +165,17 @@ type Birth struct {
 	Payload     []byte
 }
 
-// A Receipt is the answer to an admission.
+// A Receipt is the answer to an admission. Replays of an admission get the
+// same one, except for Duplicate and Lease.
 type Receipt struct {
 	Submission string
 	UID        string
 	AcceptedAt time.Time
-	Before     int64 // the newest offset before the submission's batch
-	Offset     int64 // the offset of the submission's batch
-	Created    bool  // this admission created the instance
-	Duplicate  bool  // the submission had been accepted before
-	Lease      *Lease
+	Before     int64  // the newest offset before the submission's batch
+	Offset     int64  // the offset of the submission's batch
+	Created    bool   // this admission created the instance
+	Duplicate  bool   // the submission had been accepted before
+	Lease      *Lease // the ownership given with it, see Admission.Node
 }
 
 // A Lease is the ownership of one instance. It is current until a newer epoch
@@ -244,6 +268,13 @@ var (
 	ErrNoLease = errors.New("store: node has no live lease")
 	// ErrClosed means that the store has been closed.
 	ErrClosed = errors.New("store: closed")
+	// ErrPoisoned means that an earlier write went wrong in a way that leaves
+	// its durability unknown. The store accepts no write until it is reopened.
+	ErrPoisoned = errors.New("store: refuses writes after a failed one")
+	// ErrInvalid means that an argument is not acceptable, whatever is stored.
+	ErrInvalid = errors.New("store: invalid argument")
+	// ErrTooLarge means that an argument exceeds a limit of this package.
+	ErrTooLarge = errors.New("store: too large")
 )
 
 // A ConditionError says why an admission's condition does not hold.

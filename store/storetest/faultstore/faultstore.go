@@ -1,0 +1,348 @@
+// Package faultstore wraps a store to count what is written and to make it
+// fail at chosen writes, for tests of what runs on a store.
+//
+// A write that fails with anything but a refusal may or may not have happened.
+// The three modes are the three things that can be true of it: it never
+// happens, it has happened, or it happens later, when nobody expects it.
+//
+//	fs := faultstore.New(memstore.New())
+//	fs.Crash(3, faultstore.After) // the third write lands; then nothing works any more
+package faultstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/flue-go/flue/store"
+)
+
+// ErrInjected is what calls fail with because a test said so.
+var ErrInjected = errors.New("faultstore: injected failure")
+
+// ErrCrashed is what calls fail with after a crash. It is an ErrInjected.
+var ErrCrashed = fmt.Errorf("%w: crashed", ErrInjected)
+
+// An Op is a kind of write.
+type Op string
+
+// The kinds of write.
+const (
+	Admit  Op = "admit"
+	Abort  Op = "abort"
+	Append Op = "append"
+)
+
+// A Mode says what becomes of a write that fails.
+type Mode string
+
+// The modes of failure.
+const (
+	// Before fails the write and does not do it.
+	Before Mode = "before"
+	// After does the write and reports a failure: its acknowledgement is lost.
+	After Mode = "after"
+	// Late fails the write and does it before the next call, or at Flush. It
+	// may be refused then, like any write.
+	Late Mode = "late"
+)
+
+// A Point is a moment in a write at which a [Hook] is called.
+type Point struct {
+	Op      Op
+	Address store.Address
+	N       int  // this is the n-th write of the wrapper, from 1
+	Done    bool // the write has been done; otherwise it is about to be
+	Err     error
+}
+
+// A Hook is called before and after each write, on the writer's goroutine. It
+// may block. If it returns an error before the write, the write is not done and
+// fails with that error; after a write, the error replaces the write's.
+type Hook func(ctx context.Context, p Point) error
+
+// Counts says how often something happened.
+type Counts struct {
+	Admit, Abort, Append int
+}
+
+// Total is the sum of all kinds.
+func (c Counts) Total() int { return c.Admit + c.Abort + c.Append }
+
+func (c *Counts) add(op Op) {
+	switch op {
+	case Admit:
+		c.Admit++
+	case Abort:
+		c.Abort++
+	case Append:
+		c.Append++
+	}
+}
+
+var _ store.Store = (*Store)(nil)
+
+// A Store passes calls on to another store. It is safe for concurrent use. It
+// does not offer the optional interfaces of the other store.
+type Store struct {
+	inner store.Store
+
+	mu      sync.Mutex
+	calls   Counts
+	written Counts
+	plan    map[int]failure // by the number of the write
+	crashed bool
+	late    []func()
+	hook    Hook
+}
+
+type failure struct {
+	mode  Mode
+	crash bool
+}
+
+// New returns a wrapper of s that does not fail yet.
+func New(s store.Store) *Store {
+	return &Store{inner: s, plan: make(map[int]failure)}
+}
+
+// Fail makes the n-th write from now, counted from 1, fail in the given mode.
+// It may be called for several writes.
+func (s *Store) Fail(n int, m Mode) { s.at(n, failure{mode: m}) }
+
+// Crash is like Fail, and makes every later call fail with ErrCrashed, except
+// Close, as if the process had died at that write. To go on, wrap the
+// underlying store again.
+func (s *Store) Crash(n int, m Mode) { s.at(n, failure{mode: m, crash: true}) }
+
+func (s *Store) at(n int, f failure) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.plan[s.calls.Total()+n] = f
+}
+
+// CrashNow makes every later call fail with ErrCrashed, except Close.
+func (s *Store) CrashNow() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.crashed = true
+}
+
+// Crashed reports whether a planned crash has happened.
+func (s *Store) Crashed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.crashed
+}
+
+// SetHook makes fn the hook of all later writes; nil removes it.
+func (s *Store) SetHook(fn Hook) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hook = fn
+}
+
+// Calls returns how many writes were asked for.
+func (s *Store) Calls() Counts {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls
+}
+
+// Written returns how many writes the underlying store has made durable:
+// refused ones, replayed admissions and aborts without effect do not count.
+func (s *Store) Written() Counts {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.written
+}
+
+// Flush does the late writes that are still due.
+func (s *Store) Flush() {
+	s.mu.Lock()
+	late := s.late
+	s.late = nil
+	s.mu.Unlock()
+	for _, do := range late {
+		do()
+	}
+}
+
+// write runs do, which returns whether it wrote anything.
+func (s *Store) write(ctx context.Context, op Op, addr store.Address, do func(context.Context) (bool, error)) error {
+	s.Flush()
+	s.mu.Lock()
+	if s.crashed {
+		s.mu.Unlock()
+		return ErrCrashed
+	}
+	s.calls.add(op)
+	n := s.calls.Total()
+	f, failing := s.plan[n]
+	s.crashed = f.crash
+	hook := s.hook
+	s.mu.Unlock()
+
+	p := Point{Op: op, Address: addr, N: n}
+	if hook != nil {
+		if err := hook(ctx, p); err != nil {
+			return err
+		}
+	}
+	run := func(ctx context.Context) error {
+		wrote, err := do(ctx)
+		if wrote && err == nil {
+			s.mu.Lock()
+			s.written.add(op)
+			s.mu.Unlock()
+		}
+		return err
+	}
+	var err error
+	switch {
+	case !failing:
+		err = run(ctx)
+	case f.mode == Before:
+	case f.mode == After:
+		err = run(ctx)
+	case f.mode == Late:
+		s.mu.Lock()
+		s.late = append(s.late, func() { _ = run(context.WithoutCancel(ctx)) })
+		s.mu.Unlock()
+	}
+	if failing && err == nil {
+		err = fmt.Errorf("%w: %s of %v, write %d, %s", ErrInjected, op, addr, n, f.mode)
+	}
+	if hook != nil {
+		p.Done, p.Err = true, err
+		if herr := hook(ctx, p); herr != nil {
+			return herr
+		}
+	}
+	return err
+}
+
+// pass is for calls that are not writes.
+func (s *Store) pass() error {
+	s.Flush()
+	if s.Crashed() {
+		return ErrCrashed
+	}
+	return nil
+}
+
+// Admit implements [store.Store].
+func (s *Store) Admit(ctx context.Context, a *store.Admission) (r store.Receipt, err error) {
+	// A late write must not depend on what the caller does with its buffers.
+	kept := *a
+	kept.Payload, kept.Identity = bytes.Clone(a.Payload), bytes.Clone(a.Identity)
+	kept.Attachments = slices.Clone(a.Attachments)
+	err = s.write(ctx, Admit, a.Address, func(ctx context.Context) (bool, error) {
+		var err error
+		r, err = s.inner.Admit(ctx, &kept)
+		return !r.Duplicate, err
+	})
+	if err != nil {
+		return store.Receipt{}, err
+	}
+	return r, nil
+}
+
+// Abort implements [store.Store].
+func (s *Store) Abort(ctx context.Context, addr store.Address, payload []byte) (ok bool, err error) {
+	payload = bytes.Clone(payload)
+	err = s.write(ctx, Abort, addr, func(ctx context.Context) (bool, error) {
+		var err error
+		ok, err = s.inner.Abort(ctx, addr, payload)
+		return ok, err
+	})
+	return ok && err == nil, err
+}
+
+// Append implements [store.Store].
+func (s *Store) Append(ctx context.Context, lease store.Lease, w store.Write) (offset int64, err error) {
+	w = store.Write{Payload: bytes.Clone(w.Payload), Settle: slices.Clone(w.Settle)}
+	err = s.write(ctx, Append, lease.Address, func(ctx context.Context) (bool, error) {
+		var err error
+		offset, err = s.inner.Append(ctx, lease, w)
+		return true, err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return offset, nil
+}
+
+// Read implements [store.Store].
+func (s *Store) Read(ctx context.Context, addr store.Address, after int64, limit int) (store.Page, error) {
+	if err := s.pass(); err != nil {
+		return store.Page{}, err
+	}
+	return s.inner.Read(ctx, addr, after, limit)
+}
+
+// Instance implements [store.Store].
+func (s *Store) Instance(ctx context.Context, addr store.Address) (store.Instance, error) {
+	if err := s.pass(); err != nil {
+		return store.Instance{}, err
+	}
+	return s.inner.Instance(ctx, addr)
+}
+
+// Submission implements [store.Store].
+func (s *Store) Submission(ctx context.Context, addr store.Address, id string) (store.Submission, error) {
+	if err := s.pass(); err != nil {
+		return store.Submission{}, err
+	}
+	return s.inner.Submission(ctx, addr, id)
+}
+
+// Attachment implements [store.Store].
+func (s *Store) Attachment(ctx context.Context, addr store.Address, id string) (store.Attachment, error) {
+	if err := s.pass(); err != nil {
+		return store.Attachment{}, err
+	}
+	return s.inner.Attachment(ctx, addr, id)
+}
+
+// Claim implements [store.Store].
+func (s *Store) Claim(ctx context.Context, node string, limit int) ([]store.Lease, error) {
+	if err := s.pass(); err != nil {
+		return nil, err
+	}
+	return s.inner.Claim(ctx, node, limit)
+}
+
+// Take implements [store.Store].
+func (s *Store) Take(ctx context.Context, node string, addr store.Address) (store.Lease, error) {
+	if err := s.pass(); err != nil {
+		return store.Lease{}, err
+	}
+	return s.inner.Take(ctx, node, addr)
+}
+
+// Renew implements [store.Store].
+func (s *Store) Renew(ctx context.Context, node string, ttl time.Duration) error {
+	if err := s.pass(); err != nil {
+		return err
+	}
+	return s.inner.Renew(ctx, node, ttl)
+}
+
+// Release implements [store.Store].
+func (s *Store) Release(ctx context.Context, leases ...store.Lease) error {
+	if err := s.pass(); err != nil {
+		return err
+	}
+	return s.inner.Release(ctx, leases...)
+}
+
+// Close does the late writes that are still due and closes the underlying store.
+func (s *Store) Close() error {
+	s.Flush()
+	return s.inner.Close()
+}
