@@ -1,6 +1,10 @@
 package wire
 
-import "github.com/go-json-experiment/json/jsontext"
+import (
+	"cmp"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
 
 // ChunkType says what a [Chunk] changes.
 type ChunkType string
@@ -22,31 +26,34 @@ const (
 )
 
 // A Chunk is one change to a conversation. Type says which fields it has.
+//
+// A field that is not set is absent on the wire, so a delta must not be empty:
+// a chunk that changes nothing is not sent at all.
 type Chunk struct {
 	Type           ChunkType      `json:"type"`
 	Incarnation    string         `json:"incarnation,omitzero"` // of a checkpoint, which has nothing else
 	ConversationID string         `json:"conversationId,omitzero"`
-	Snapshot       *Snapshot      `json:"snapshot,omitempty"`
-	Message        *Message       `json:"message,omitempty"`
+	Snapshot       *Snapshot      `json:"snapshot,omitzero"`
+	Message        *Message       `json:"message,omitzero"`
 	MessageID      string         `json:"messageId,omitzero"`
 	ToolCallID     string         `json:"toolCallId,omitzero"`
 	ToolName       string         `json:"toolName,omitzero"`
 	SubmissionID   string         `json:"submissionId,omitzero"`
 	TurnID         string         `json:"turnId,omitzero"`
-	Metadata       jsontext.Value `json:"metadata,omitempty"`
+	Metadata       jsontext.Value `json:"metadata,omitzero"`
 	Kind           string         `json:"kind,omitzero"` // of a delta: text, reasoning
 	Delta          string         `json:"delta,omitzero"`
 	Name           string         `json:"name,omitzero"`
-	Data           jsontext.Value `json:"data,omitempty"`
-	Input          jsontext.Value `json:"input,omitempty"`
-	Output         jsontext.Value `json:"output,omitempty"`
-	ErrorText      *string        `json:"errorText,omitempty"`
-	DurationMS     *int64         `json:"durationMs,omitempty"`
+	Data           jsontext.Value `json:"data,omitzero"`
+	Input          jsontext.Value `json:"input,omitzero"`
+	Output         jsontext.Value `json:"output,omitzero"`
+	ErrorText      *string        `json:"errorText,omitzero"`
+	DurationMS     *int64         `json:"durationMs,omitzero"`
 	Outcome        string         `json:"outcome,omitzero"`
-	Error          jsontext.Value `json:"error,omitempty"`
+	Error          jsontext.Value `json:"error,omitzero"`
 	AnsweredBy     string         `json:"answeredBySubmissionId,omitzero"`
 	Timestamp      string         `json:"timestamp,omitzero"` // ISO 8601, milliseconds, UTC
-	Position       *Position      `json:"position,omitempty"` // absent on a checkpoint
+	Position       *Position      `json:"position,omitzero"`  // absent on a checkpoint
 }
 
 // A Position orders the chunks of a conversation: by batch, then by index.
@@ -54,6 +61,11 @@ type Chunk struct {
 type Position struct {
 	Batch int64 `json:"batch"`
 	Index int   `json:"index"`
+}
+
+// Compare returns -1, 0 or 1 as p is before, at or after o.
+func (p Position) Compare(o Position) int {
+	return cmp.Or(cmp.Compare(p.Batch, o.Batch), cmp.Compare(p.Index, o.Index))
 }
 
 // TimestampLayout is the form of a chunk's timestamp, for time.Time.Format of

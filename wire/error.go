@@ -41,7 +41,7 @@ type Error struct {
 	Code    Code           `json:"type"`
 	Message string         `json:"message"` // what happened
 	Details string         `json:"details"` // what to do about it
-	Meta    map[string]any `json:"meta,omitempty"`
+	Meta    map[string]any `json:"meta,omitzero"`
 	Ref     string         `json:"ref,omitzero"` // names the log line that has the cause
 
 	Err error `json:"-"`

@@ -26,10 +26,10 @@ type Message struct {
 	Display      string         `json:"display"` // visible, hidden, diagnostic
 	SubmissionID string         `json:"submissionId,omitzero"`
 	TurnID       string         `json:"turnId,omitzero"`
-	Signal       *Signal        `json:"signal,omitempty"`
-	Settlement   *Ending        `json:"settlement,omitempty"`
+	Signal       *Signal        `json:"signal,omitzero"`
+	Settlement   *Ending        `json:"settlement,omitzero"`
 	Parts        []Part         `json:"parts"`
-	Metadata     jsontext.Value `json:"metadata,omitempty"`
+	Metadata     jsontext.Value `json:"metadata,omitzero"`
 }
 
 // Role is the lane that a message is shown in.
@@ -45,7 +45,7 @@ const (
 // A Signal is the envelope of a message that is not a chat turn.
 type Signal struct {
 	TagName    string            `json:"tagName,omitzero"`
-	Attributes map[string]string `json:"attributes,omitempty"`
+	Attributes map[string]string `json:"attributes,omitzero"`
 }
 
 // An Ending marks the advisory message of a submission that did not complete.
@@ -58,17 +58,17 @@ type Part struct {
 	Type       string         `json:"type"` // text, reasoning, file, dynamic-tool, data-<name>
 	ToolName   string         `json:"toolName,omitzero"`
 	ToolCallID string         `json:"toolCallId,omitzero"`
-	Text       *string        `json:"text,omitempty"` // text and reasoning
+	Text       *string        `json:"text,omitzero"`  // text and reasoning
 	State      string         `json:"state,omitzero"` // streaming, done; or a tool's state
 	MediaType  string         `json:"mediaType,omitzero"`
 	ID         string         `json:"id,omitzero"`
-	Size       *int           `json:"size,omitempty"`
+	Size       *int           `json:"size,omitzero"`
 	Filename   string         `json:"filename,omitzero"`
-	Input      jsontext.Value `json:"input,omitempty"`
-	Output     jsontext.Value `json:"output,omitempty"`
-	ErrorText  *string        `json:"errorText,omitempty"`
-	DurationMS *int64         `json:"durationMs,omitempty"`
-	Data       jsontext.Value `json:"data,omitempty"`
+	Input      jsontext.Value `json:"input,omitzero"`
+	Output     jsontext.Value `json:"output,omitzero"`
+	ErrorText  *string        `json:"errorText,omitzero"`
+	DurationMS *int64         `json:"durationMs,omitzero"`
+	Data       jsontext.Value `json:"data,omitzero"`
 }
 
 // The types and states of parts.
@@ -77,6 +77,7 @@ const (
 	PartReasoning = "reasoning"
 	PartFile      = "file"
 	PartTool      = "dynamic-tool"
+	PartData      = "data-" // and the name
 
 	StateStreaming       = "streaming"
 	StateDone            = "done"
@@ -89,6 +90,6 @@ const (
 type Settlement struct {
 	SubmissionID string         `json:"submissionId"`
 	Outcome      string         `json:"outcome"` // completed, failed, aborted
-	Error        jsontext.Value `json:"error,omitempty"`
+	Error        jsontext.Value `json:"error,omitzero"`
 	AnsweredBy   string         `json:"answeredBySubmissionId,omitzero"`
 }
