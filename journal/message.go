@@ -49,3 +49,11 @@ const (
 	Reasoning BlockKind = "reasoning"
 	ToolCall  BlockKind = "tool_call"
 )
+
+// The types of signal that only the runtime writes. No sender may use them.
+const (
+	SignalAborted     = "submission_aborted"
+	SignalFailed      = "submission_interrupted"
+	SignalInterrupted = "stream_interrupted"
+	SignalContinued   = "stream_continued"
+)

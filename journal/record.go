@@ -166,6 +166,18 @@ type Outcome struct {
 	Output     jsontext.Value `json:"output,omitempty"` // what clients see, when it succeeded
 	EndTurn    bool           `json:"endTurn,omitzero"`
 	DurationMS *int64         `json:"ms,omitempty"` // absent when the call was interrupted
+
+	// Writes is the persistent state that the call wrote. It is kept here so
+	// that a crash cannot part a call's result from its writes, and becomes
+	// visible with the batch.
+	Writes []VarWrite `json:"writes,omitempty"`
+}
+
+// A VarWrite is a value that a call wrote. Seq orders the writes of a batch.
+type VarWrite struct {
+	Seq   int            `json:"n"`
+	Name  string         `json:"name"`
+	Value jsontext.Value `json:"value"`
 }
 
 // ToolBatch commits the outcomes of a turn's calls, all at once and in call
@@ -204,3 +216,12 @@ func (*TurnDone) Kind() Kind    { return KindTurnDone }
 func (*Outcome) Kind() Kind     { return KindOutcome }
 func (*ToolBatch) Kind() Kind   { return KindToolBatch }
 func (*Settled) Kind() Kind     { return KindSettled }
+
+// Add returns the sum of u and v.
+func (u Usage) Add(v Usage) Usage {
+	return Usage{
+		Input: u.Input + v.Input, Output: u.Output + v.Output,
+		CacheRead: u.CacheRead + v.CacheRead, CacheWrite: u.CacheWrite + v.CacheWrite,
+		Reasoning: u.Reasoning + v.Reasoning,
+	}
+}

@@ -1,0 +1,136 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/flue-go/flue/internal/project"
+	"github.com/flue-go/flue/journal"
+	"github.com/flue-go/flue/store"
+)
+
+func entryID(submission string) string { return project.EntryID(submission) }
+
+// stage applies records to the state and keeps them for the next commit. An
+// error means that the driver broke a rule; nothing that was staged with it is
+// durable, and the driver must end.
+func (d *driver) stage(records ...journal.Record) error {
+	for _, r := range records {
+		if err := d.state.Apply(r); err != nil {
+			return &fault{fmt.Errorf("staging for %s: %w", d.slot.addr, err)}
+		}
+		d.staged = append(d.staged, r)
+	}
+	return nil
+}
+
+// A fault is a mistake of the driver. It hides the rule that was broken from
+// isDamage: the journal itself is sound, since nothing was appended.
+type fault struct{ err error }
+
+func (f *fault) Error() string { return f.err.Error() }
+
+// emit keeps an event until what is staged is durable.
+func (d *driver) emit(ev Event) {
+	ev.Time, ev.Instance = time.Now(), d.slot.addr
+	if ev.Submission == "" && d.state.Active != nil {
+		ev.Submission = d.state.Active.Submission
+	}
+	d.events = append(d.events, ev)
+}
+
+// commit appends what is staged as one batch, then tells readers and
+// observers. After an error the driver does not know what is durable.
+func (d *driver) commit() error {
+	if len(d.staged) > 0 {
+		if err := d.append(); err != nil {
+			return err
+		}
+	}
+	for _, ev := range d.events {
+		d.e.cfg.Observe(ev)
+	}
+	d.events = d.events[:0]
+	return nil
+}
+
+func (d *driver) append() error {
+	batch := journal.Batch{At: time.Now(), Records: d.staged}
+	w := store.Write{}
+	for _, r := range batch.Records {
+		if s, ok := r.(*journal.Settled); ok {
+			w.Settle = append(w.Settle, store.Settlement{Submission: s.Submission, Outcome: s.Outcome})
+		}
+	}
+	var err error
+	if w.Payload, err = journal.Encode(batch); err != nil {
+		return &fault{err}
+	}
+	offset, err := d.e.cfg.Store.Append(d.storeContext(), d.lease, w)
+	if err != nil {
+		return fmt.Errorf("appending to the journal of %s: %w", d.slot.addr, err)
+	}
+	if err := d.catchUp(offset); err != nil {
+		return err
+	}
+	d.state.Advance(offset)
+	d.e.hub.publish(d.slot.addr, d.state.Born.Incarnation, offset, batch)
+	d.staged = nil
+	d.idle = 0
+	return nil
+}
+
+// storeContext is the context of the driver's own reads and writes. They are
+// short, and are finished even while the engine is being closed.
+func (d *driver) storeContext() context.Context { return context.WithoutCancel(d.e.ctx) }
+
+// intake folds what has arrived for the instance since the last act.
+func (d *driver) intake() error {
+	for _, in := range d.slot.take() {
+		switch {
+		case in.offset <= d.state.Head:
+		case in.offset == d.state.Head+1 && len(in.batch.Records) > 0:
+			if err := d.apply(in.offset, in.batch); err != nil {
+				return err
+			}
+		default: // told of out of order
+			if err := d.catchUp(in.offset + 1); err != nil {
+				return err
+			}
+		}
+	}
+	d.noticeAbort()
+	return nil
+}
+
+// noticeAbort stops the work on the active submission if an abort covers it.
+func (d *driver) noticeAbort() {
+	if d.attempt != nil && d.state.Active != nil && d.state.Active.Aborted {
+		d.cancel(errAborted)
+	}
+}
+
+// catchUp folds the batches between the head and the offset, which others have
+// taken in.
+func (d *driver) catchUp(offset int64) error {
+	for d.state.Head+1 < offset {
+		page, err := d.e.cfg.Store.Read(d.storeContext(), d.slot.addr, d.state.Head, int(min(offset-d.state.Head-1, loadPage)))
+		if err != nil {
+			return fmt.Errorf("reading the journal of %s: %w", d.slot.addr, err)
+		}
+		if len(page.Batches) == 0 {
+			return fmt.Errorf("reading the journal of %s: %w: nothing at offset %d", d.slot.addr, store.ErrCorrupt, d.state.Head+1)
+		}
+		for _, b := range page.Batches {
+			batch, err := journal.Decode(b.Payload)
+			if err != nil {
+				return fmt.Errorf("offset %d of %s: %w", b.Offset, d.slot.addr, err)
+			}
+			if err := d.apply(b.Offset, batch); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

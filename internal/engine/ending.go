@@ -1,0 +1,178 @@
+package engine
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/flue-go/flue/internal/fold"
+	"github.com/flue-go/flue/journal"
+	"github.com/flue-go/flue/wire"
+)
+
+// An ending is an error that ends a submission, in the form that clients see.
+type ending struct {
+	Name    string         `json:"name"`
+	Message string         `json:"message"`
+	Code    wire.Code      `json:"type"`
+	Details string         `json:"details"`
+	Meta    map[string]any `json:"meta,omitempty"`
+
+	cause error // for this side's log
+}
+
+func (e *ending) Error() string {
+	if e.cause != nil {
+		return e.Message + " " + e.cause.Error()
+	}
+	return e.Message
+}
+
+func (e *ending) Unwrap() error { return e.cause }
+
+func (e *ending) encode() []byte {
+	data, err := json.Marshal(e)
+	if err != nil {
+		return []byte(`{"name":"Error","message":"unknown","type":"internal_error","details":""}`)
+	}
+	return data
+}
+
+func aborted() *ending {
+	return &ending{
+		Name: "FlueError", Code: wire.CodeSubmissionAborted, Message: "Submission was aborted.",
+		Details: "The operation was stopped before it produced a completed response.",
+	}
+}
+
+func timedOut() *ending {
+	return &ending{
+		Name: "FlueError", Code: wire.CodeSubmissionTimeout, Message: "Submission exceeded the configured timeout.",
+		Details: "The operation ran longer than the configured durability timeout.",
+	}
+}
+
+func exhausted(attempts, most int) *ending {
+	return &ending{
+		Name: "FlueError", Code: wire.CodeSubmissionExceeded,
+		Message: fmt.Sprintf("Submission exceeded maximum recovery attempts (%d/%d).", attempts, most),
+		Details: "Each attempt was interrupted before it produced a completed response, and no attempt is left.",
+		Meta:    map[string]any{"attemptCount": attempts, "maxAttempts": most},
+	}
+}
+
+func operationFailed(operation, reason string) *ending {
+	return &ending{
+		Name: "FlueError", Code: wire.CodeOperationFailed, Message: operation + " failed: " + reason,
+		Meta: map[string]any{"operation": operation, "reason": reason},
+	}
+}
+
+// internalFailure hides a cause that clients must not see.
+func internalFailure(cause error) *ending {
+	return &ending{
+		Name: "Error", Code: wire.CodeInternal, Message: "The agent submission failed because of an internal error.",
+		Details: "The server encountered an unexpected error while processing the agent submission. When reporting this failure, quote the settlement submissionId — server-side logs carry the same id.",
+		cause:   cause,
+	}
+}
+
+// endWith fails the active submission with an *ending, or returns any other
+// error as it is.
+func (d *driver) endWith(err error) error {
+	var end *ending
+	if !errors.As(err, &end) {
+		return err
+	}
+	d.e.cfg.Log.Error("a submission failed", "instance", d.slot.addr.String(), "submission", d.state.Active.Submission, "error", end.Error())
+	return d.settle(journal.Failed, end)
+}
+
+// cut ends the work on the active submission for the cause: for good, or for
+// this process only.
+func (d *driver) cut(cause error) error {
+	switch {
+	case errors.Is(cause, errAborted):
+		return d.terminate(journal.Aborted, aborted())
+	case errors.Is(cause, errDeadline):
+		return d.terminate(journal.Failed, timedOut())
+	case errors.Is(cause, errClosing):
+		if err := d.atRest(); err != nil {
+			return err
+		}
+		return d.giveUp(d.state.Active.Submission)
+	}
+	return fmt.Errorf("the work on %s ended: %w", d.slot.addr, cause)
+}
+
+// terminate brings the conversation to rest, tells people why, and settles.
+func (d *driver) terminate(outcome string, end *ending) error {
+	if err := d.atRest(); err != nil {
+		return err
+	}
+	for _, sub := range d.state.Joined {
+		if err := d.stage(advisory(sub, outcome, end)); err != nil {
+			return err
+		}
+	}
+	if err := d.stage(advisory(d.state.Active, outcome, end)); err != nil {
+		return err
+	}
+	return d.settle(outcome, end)
+}
+
+// settleQueued settles a submission that was aborted before it began.
+func (d *driver) settleQueued(sub *fold.Submission) error {
+	end := aborted()
+	err := d.stage(
+		advisory(sub, journal.Aborted, end),
+		&journal.Settled{Submission: sub.Submission, Outcome: journal.Aborted, Error: end.encode(), AnsweredBy: sub.Submission},
+	)
+	d.emit(Event{Type: EventSettled, Submission: sub.Submission, Outcome: journal.Aborted, Error: end})
+	return err
+}
+
+// settle ends the active submission and all that joined it, those first.
+func (d *driver) settle(outcome string, end *ending) error {
+	var encoded []byte
+	if end != nil {
+		encoded = end.encode()
+	}
+	host := d.state.Active.Submission
+	var ids []string
+	for _, sub := range d.state.Joined {
+		ids = append(ids, sub.Submission)
+	}
+	ids = append(ids, host)
+	for _, id := range ids {
+		if err := d.stage(&journal.Settled{Submission: id, Outcome: outcome, Error: encoded, AnsweredBy: host}); err != nil {
+			return err
+		}
+		ev := Event{Type: EventSettled, Submission: id, Outcome: outcome}
+		if end != nil {
+			ev.Error = end
+		}
+		d.emit(ev)
+	}
+	d.endAttempt()
+	d.plan, d.waited = nil, 0
+	return nil
+}
+
+// advisory tells people and the model that a submission did not complete.
+func advisory(sub *fold.Submission, outcome string, end *ending) *journal.Entry {
+	signal, reason := journal.SignalFailed, "exhausted_retry_budget"
+	switch end.Code {
+	case wire.CodeSubmissionAborted:
+		signal, reason = journal.SignalAborted, "aborted"
+	case wire.CodeSubmissionTimeout:
+		reason = "exceeded_timeout"
+	}
+	return &journal.Entry{
+		ID: "entry_" + signal + "_" + sub.Submission, Submission: sub.Submission, Purpose: journal.Advisory, Ending: outcome,
+		Message: journal.Message{
+			Kind: journal.Signal, Type: signal, Body: end.Message,
+			Attributes: map[string]string{"submissionId": sub.Submission, "kind": sub.Origin, "reason": reason},
+		},
+	}
+}

@@ -1,0 +1,7 @@
+package engine
+
+import "github.com/oklog/ulid/v2"
+
+// newID returns a new identifier: the prefix and a ULID, whose order is that of
+// creation.
+func newID(prefix string) string { return prefix + ulid.Make().String() }

@@ -1,0 +1,112 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/flue-go/flue/internal/project"
+	"github.com/flue-go/flue/journal"
+	"github.com/flue-go/flue/store"
+	"github.com/flue-go/flue/wire"
+)
+
+// ErrOffsetGone is the error of a read beyond the head of a journal.
+var ErrOffsetGone = errors.New("the offset is beyond the head of the journal")
+
+// Updates is a run of changes to a conversation.
+type Updates struct {
+	Incarnation string
+	Chunks      []byte // comma-separated JSON
+	Next        int64
+	UpToDate    bool
+}
+
+// Instance returns the instance's index row, or store.ErrNotFound.
+func (e *Engine) Instance(ctx context.Context, addr store.Address) (store.Instance, error) {
+	return e.cfg.Store.Instance(ctx, addr)
+}
+
+// Updates returns the changes of at most limit batches after the offset. It
+// fails with ErrOffsetGone and store.ErrNotFound.
+func (e *Engine) Updates(ctx context.Context, addr store.Address, after int64, limit int) (Updates, error) {
+	if s, ok := e.hub.since(addr, after, limit); ok {
+		return Updates{Incarnation: s.incarnation, Chunks: s.chunks, Next: s.next, UpToDate: s.upToDate}, nil
+	}
+	page, err := e.cfg.Store.Read(ctx, addr, after, limit)
+	if err != nil {
+		return Updates{}, err
+	}
+	if after > page.Head {
+		return Updates{Next: page.Head}, ErrOffsetGone
+	}
+	u := Updates{Incarnation: page.Incarnation, Next: after}
+	for _, b := range page.Batches {
+		batch, err := decode(addr, b)
+		if err != nil {
+			return Updates{}, err
+		}
+		if chunks := encodeChunks(page.Incarnation, b.Offset, batch); len(chunks) > 0 {
+			if len(u.Chunks) > 0 {
+				u.Chunks = append(u.Chunks, ',')
+			}
+			u.Chunks = append(u.Chunks, chunks...)
+		}
+		u.Next = b.Offset
+	}
+	u.UpToDate = u.Next >= page.Head
+	return u, nil
+}
+
+func decode(addr store.Address, b store.Batch) (journal.Batch, error) {
+	batch, err := journal.Decode(b.Payload)
+	if err != nil {
+		return journal.Batch{}, fmt.Errorf("offset %d of %s: %w", b.Offset, addr, err)
+	}
+	return batch, nil
+}
+
+// Wait returns nil when the instance has a batch after the offset, and ctx's
+// error if ctx ends first.
+func (e *Engine) Wait(ctx context.Context, addr store.Address, after int64) error {
+	inst, ok := e.hub.head(addr)
+	if !ok {
+		var err error
+		if inst, err = e.cfg.Store.Instance(ctx, addr); err != nil {
+			return err
+		}
+	}
+	return e.hub.wait(ctx, inst, after)
+}
+
+// Snapshot returns the conversation up to its head.
+func (e *Engine) Snapshot(ctx context.Context, addr store.Address) (*wire.Snapshot, error) {
+	var v wire.Conversation
+	snap := &wire.Snapshot{V: 1, Offset: wire.Start}
+	for after := int64(-1); ; {
+		page, err := e.cfg.Store.Read(ctx, addr, after, loadPage)
+		if err != nil {
+			return nil, err
+		}
+		snap.Incarnation = page.Incarnation
+		snap.ConversationID = project.ConversationID(page.Incarnation)
+		for _, b := range page.Batches {
+			batch, err := decode(addr, b)
+			if err != nil {
+				return nil, err
+			}
+			for _, c := range project.Chunks(snap.ConversationID, b.Offset, batch) {
+				if err := v.Apply(&c); err != nil {
+					return nil, err
+				}
+			}
+			after = b.Offset
+		}
+		if after >= page.Head {
+			snap.Offset = wire.Offset(after)
+			break
+		}
+	}
+	snap.Messages, snap.Settlements = v.Messages, v.Settlements
+	return snap, nil
+}

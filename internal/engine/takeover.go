@@ -1,0 +1,101 @@
+package engine
+
+import (
+	"github.com/flue-go/flue/internal/fold"
+	"github.com/flue-go/flue/journal"
+)
+
+// The words that recovery puts into a conversation.
+const (
+	interruptedStream = "The previous assistant stream was interrupted."
+	continuedStream   = "Continue from the durable partial assistant response."
+	interruptedCall   = `{"type":"interrupted","message":"Tool execution was interrupted before completion. The outcome is unknown."}`
+	abandonedCall     = `{"type":"interrupted","message":"The tool did not stop when its response was ended. It may still be running; the outcome is unknown."}`
+	truncatedCall     = `{"type":"truncated","message":"The call was not run: the model reached its output limit while writing it, so its arguments may be incomplete. Call the tool again with shorter arguments."}`
+)
+
+// takeOver puts in order what an earlier driver left behind, and counts the new
+// attempt. It is all that recovery has beyond the loop that every driver runs:
+// an open turn is closed, calls without an outcome get one that says it is
+// unknown. Then the phase says how to go on.
+func (d *driver) takeOver() error {
+	d.fresh = false
+	st := d.state
+	if st.Active == nil || st.Phase == fold.Closed {
+		return nil
+	}
+	sub := st.Active
+	if sub.Aborted && st.Phase != fold.Finish {
+		return d.terminate(journal.Aborted, aborted())
+	}
+	if st.Phase == fold.Finish && st.Joinable() == nil {
+		return nil
+	}
+	if sub.Attempts >= max(sub.MaxAttempts, 1) {
+		return d.terminate(journal.Failed, exhausted(sub.Attempts, sub.MaxAttempts))
+	}
+	attempt := &journal.Attempt{Submission: sub.Submission, Ordinal: sub.Attempts + 1, Node: d.e.cfg.Node, Reason: "recovered in phase " + st.Phase.String()}
+	if err := d.begin(sub, attempt); err != nil {
+		return err
+	}
+	if d.ended() != nil {
+		return nil // out of time; the loop ends it
+	}
+	return d.atRest()
+}
+
+// atRest closes an open turn and an uncommitted batch of calls. It changes
+// nothing if the conversation is at rest.
+func (d *driver) atRest() error {
+	switch d.state.Phase {
+	case fold.Streaming:
+		return d.closeTurn()
+	case fold.Tools:
+		return d.closeBatch(interruptedCall)
+	}
+	return nil
+}
+
+// closeTurn ends a turn whose stream is gone. If it had said something, the
+// model is shown that and asked to go on from there.
+func (d *driver) closeTurn() error {
+	resp := &d.state.Response
+	partial := resp.Partial
+	done := &journal.TurnDone{
+		Turn: resp.Turn, Response: resp.ID, Submission: d.state.Active.Submission, Stop: journal.StopAborted, Blocks: partial,
+	}
+	said := false
+	for _, b := range partial {
+		done.Sent = append(done.Sent, len(b.Text))
+		said = said || (b.Kind == journal.Text && b.Text != "")
+	}
+	turn := resp.Turn
+	if err := d.stage(done); err != nil || !said {
+		return err
+	}
+	return d.stage(d.notice(turn, journal.SignalInterrupted, interruptedStream), d.notice(turn, journal.SignalContinued, continuedStream))
+}
+
+func (d *driver) notice(turn, signal, text string) *journal.Entry {
+	return &journal.Entry{
+		ID: "entry_" + turn + "_" + signal, Submission: d.state.Active.Submission, Purpose: journal.Notice,
+		Message: journal.Message{Kind: journal.Signal, Type: signal, Body: text},
+	}
+}
+
+// closeBatch gives each call that has no outcome one with the words, and
+// commits the batch.
+func (d *driver) closeBatch(words string) error {
+	resp := &d.state.Response
+	turn := resp.Turn
+	for _, c := range resp.Calls {
+		if resp.Outcomes[c.Call] != nil {
+			continue
+		}
+		err := d.stage(&journal.Outcome{Turn: turn, Response: resp.ID, Call: c.Call, Tool: c.Name, Failed: true, Content: words})
+		if err != nil {
+			return err
+		}
+	}
+	return d.stage(&journal.ToolBatch{Turn: turn})
+}

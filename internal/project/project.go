@@ -1,0 +1,168 @@
+// Package project turns records into what clients see.
+//
+// It is the only projection there is: a live reader gets the chunks of each
+// batch as it lands, a snapshot is the same chunks applied one after another.
+// A batch is projected from its own records, without what came before it.
+package project
+
+import (
+	"encoding/base64"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/flue-go/flue/journal"
+	"github.com/flue-go/flue/wire"
+)
+
+// ConversationID returns the id that the wire gives to the conversation of an
+// incarnation.
+func ConversationID(incarnation string) string {
+	return "conv_" + strings.TrimPrefix(incarnation, "inc_")
+}
+
+// Chunks returns what the batch at offset changes for a client of the
+// conversation. It is empty for batches that are bookkeeping only.
+func Chunks(conversation string, offset int64, b journal.Batch) []wire.Chunk {
+	p := projector{conversation: conversation, offset: offset, at: b.At.UTC().Format(wire.TimestampLayout)}
+	for _, r := range b.Records {
+		p.record(r)
+	}
+	return p.chunks
+}
+
+type projector struct {
+	conversation string
+	offset       int64
+	at           string
+	chunks       []wire.Chunk
+}
+
+func (p *projector) add(c wire.Chunk) {
+	c.ConversationID = p.conversation
+	c.Position = &wire.Position{Batch: p.offset, Index: len(p.chunks)}
+	p.chunks = append(p.chunks, c)
+}
+
+func (p *projector) record(r journal.Record) {
+	switch r := r.(type) {
+	case *journal.Born:
+		p.add(wire.Chunk{Type: wire.ChunkReset, Snapshot: &wire.Snapshot{
+			V: 1, ConversationID: p.conversation, Offset: wire.Offset(p.offset),
+			Messages: []wire.Message{}, Settlements: []wire.Settlement{},
+		}})
+	case *journal.Entry:
+		m := message(r)
+		p.add(wire.Chunk{Type: wire.ChunkMessageAppended, Message: &m})
+	case *journal.TurnStarted:
+		p.add(wire.Chunk{
+			Type: wire.ChunkMessageStarted, MessageID: r.Response, SubmissionID: r.Submission, TurnID: r.Turn, Timestamp: p.at,
+		})
+	case *journal.TurnDelta:
+		p.delta(r.Response, r.BlockKind, r.Text)
+	case *journal.TurnDone:
+		p.turnDone(r)
+	case *journal.Outcome:
+		p.outcome(r)
+	case *journal.Settled:
+		p.add(wire.Chunk{
+			Type: wire.ChunkSettled, SubmissionID: r.Submission, Outcome: r.Outcome, Error: r.Error, AnsweredBy: r.AnsweredBy, Timestamp: p.at,
+		})
+	}
+}
+
+func (p *projector) delta(response string, kind journal.BlockKind, text string) {
+	if text != "" {
+		p.add(wire.Chunk{Type: wire.ChunkMessageDelta, MessageID: response, Kind: string(kind), Delta: text})
+	}
+}
+
+// turnDone tells what the turn's deltas have not told yet: the rest of its
+// text and its calls.
+func (p *projector) turnDone(r *journal.TurnDone) {
+	for i, b := range r.Blocks {
+		sent := 0
+		if i < len(r.Sent) {
+			sent = min(r.Sent[i], len(b.Text))
+		}
+		switch b.Kind {
+		case journal.Text, journal.Reasoning:
+			p.delta(r.Response, b.Kind, b.Text[sent:])
+		case journal.ToolCall:
+			p.add(wire.Chunk{
+				Type: wire.ChunkToolInput, MessageID: r.Response, ToolCallID: b.Call, ToolName: b.Name, Input: input(b.Arguments), Timestamp: p.at,
+			})
+		}
+	}
+	p.add(wire.Chunk{Type: wire.ChunkCompleted, MessageID: r.Response, Timestamp: p.at})
+}
+
+// input is a call's arguments as a client sees them: the value when the model
+// wrote JSON, else the text itself.
+func input(arguments string) jsontext.Value {
+	if strings.TrimSpace(arguments) == "" {
+		return jsontext.Value("{}")
+	}
+	if v := jsontext.Value(arguments); utf8.ValidString(arguments) && v.IsValid() {
+		return v
+	}
+	return text(arguments)
+}
+
+// text returns s as a JSON string.
+func text(s string) jsontext.Value {
+	v, err := jsontext.AppendQuote(nil, strings.ToValidUTF8(s, "\uFFFD"))
+	if err != nil {
+		return jsontext.Value(`""`)
+	}
+	return v
+}
+
+func (p *projector) outcome(r *journal.Outcome) {
+	c := wire.Chunk{Type: wire.ChunkToolOutput, ToolCallID: r.Call, DurationMS: r.DurationMS, Timestamp: p.at}
+	switch {
+	case r.Failed:
+		c.Type, c.ErrorText = wire.ChunkToolOutputError, &r.Content
+	case len(r.Output) > 0:
+		c.Output = r.Output
+	default:
+		c.Output = text(r.Content)
+	}
+	p.add(c)
+}
+
+// message is an entry as a client sees it.
+func message(r *journal.Entry) wire.Message {
+	m := wire.Message{
+		ID: r.ID, SubmissionID: r.Submission, TurnID: r.Turn,
+		Parts: []wire.Part{{Type: wire.PartText, Text: &r.Message.Body, State: wire.StateDone}},
+	}
+	for _, a := range r.Message.Attachments {
+		m.Parts = append(m.Parts, wire.Part{Type: wire.PartFile, MediaType: a.MediaType, ID: a.ID, Size: &a.Size, Filename: a.Filename})
+	}
+	switch {
+	case r.Purpose == journal.Notice:
+		m.Role, m.Purpose, m.Display = wire.RoleSystem, "advisory", "hidden"
+	case r.Purpose == journal.Advisory:
+		m.Role, m.Purpose, m.Display = wire.RoleSystem, "advisory", "diagnostic"
+		m.SubmissionID = "" // its attributes name the submission
+		m.Settlement = &wire.Ending{Outcome: r.Ending}
+		m.Signal = signal(r.Message)
+	case r.Message.Kind == journal.Signal:
+		m.Role, m.Purpose, m.Display = wire.RoleSystem, "dispatch", "diagnostic"
+		m.Signal = signal(r.Message)
+	default:
+		m.Role, m.Purpose, m.Display = wire.RoleUser, "user", "visible"
+	}
+	return m
+}
+
+func signal(m journal.Message) *wire.Signal {
+	return &wire.Signal{TagName: m.TagName, Attributes: m.Attributes}
+}
+
+// EntryID is the id of the entry that holds a submission's message.
+func EntryID(submission string) string {
+	return "entry_direct_" + base64.RawURLEncoding.EncodeToString([]byte(submission))
+}
