@@ -1,0 +1,166 @@
+// Package exchange carries one streamed model call over HTTP: it sends the
+// request, reads the events of the answer, notices a silent or cut stream, and
+// turns whatever went wrong into a [model.Error] of the right class. It knows
+// no provider's format and never retries.
+package exchange
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/flue-go/flue/internal/sse"
+	"github.com/flue-go/flue/model"
+)
+
+// Defaults of an Endpoint.
+const (
+	DefaultIdleTimeout  = 2 * time.Minute
+	DefaultFirstTimeout = 5 * time.Minute
+)
+
+const (
+	maxAnswer  = 128 << 20 // bytes of one answer
+	maxFailure = 64 << 10  // bytes read of an answer that reports a failure
+)
+
+// errSilent is the cause with which a call is ended when its server is silent.
+var errSilent = errors.New("the server went silent")
+
+// An Endpoint is where calls go. It is safe for concurrent use; its fields must
+// not change after the first call.
+type Endpoint struct {
+	Provider string // name used in errors
+	URL      *url.URL
+	Header   http.Header // sent with every call
+	Client   *http.Client
+
+	// Secrets are removed from every message that a server sends back.
+	Secrets []string
+
+	// IdleTimeout bounds each wait for more bytes of an answer that has begun,
+	// FirstTimeout the wait for its first byte. Zero means the default.
+	IdleTimeout  time.Duration
+	FirstTimeout time.Duration
+}
+
+// ParseBase checks a base URL and returns the URL of path below it. A trailing
+// slash and a query string are kept out of the way of the path.
+func ParseBase(base, path string) (*url.URL, error) {
+	u, err := url.Parse(base)
+	if err != nil {
+		return nil, errors.New("base URL does not parse; it must look like https://host/path")
+	}
+	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, errors.New("base URL must begin with http:// or https:// and name a host")
+	}
+	if u.User != nil {
+		return nil, errors.New("base URL must not hold credentials; configure a key or a header")
+	}
+	return u.JoinPath(path), nil
+}
+
+// NewClient returns the client to use for calls: client, or one that uses the
+// default transport when client is nil, that does not follow redirects. A
+// redirect would send the key to a host that nobody configured.
+func NewClient(client *http.Client) *http.Client {
+	c := http.Client{}
+	if client != nil {
+		c = *client
+	}
+	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &c
+}
+
+// Open posts body, a JSON document, and returns the stream of the answer. The
+// error is a *model.Error, or the cause of ctx when that ended. The caller must
+// close the stream.
+func (e *Endpoint) Open(ctx context.Context, body []byte) (*Stream, error) {
+	s := &Stream{endpoint: e, parent: ctx}
+	callCtx, cancel := context.WithCancelCause(ctx)
+	s.ctx, s.cancel = callCtx, cancel
+	s.watch = newWatch(orDefault(e.FirstTimeout, max(DefaultFirstTimeout, e.IdleTimeout)), func() { cancel(errSilent) })
+
+	req, err := http.NewRequestWithContext(callCtx, http.MethodPost, e.URL.String(), bytes.NewReader(body))
+	if err != nil {
+		s.Close()
+		return nil, e.fail(model.Invalid, "the request cannot be built", err)
+	}
+	req.Header = e.Header.Clone()
+
+	s.watch.start()
+	resp, err := e.Client.Do(req)
+	s.watch.stop()
+	if err != nil {
+		defer s.Close()
+		return nil, s.Fail(err)
+	}
+	s.body = resp.Body
+	if err := s.admit(resp); err != nil {
+		s.Close()
+		return nil, err
+	}
+	s.events = sse.NewReader(s, 0)
+	return s, nil
+}
+
+// admit refuses an answer that is not a stream of events.
+func (s *Stream) admit(resp *http.Response) error {
+	ok := resp.StatusCode >= 200 && resp.StatusCode < 300
+	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if ok && media != "application/json" && media != "text/html" {
+		return nil
+	}
+	body, err := io.ReadAll(io.LimitReader(s, maxFailure))
+	if err != nil && len(body) == 0 {
+		if ctxErr := s.parent.Err(); ctxErr != nil {
+			return s.Fail(err)
+		}
+	}
+	f := parseFailure(body)
+	f.status = resp.StatusCode
+	switch {
+	case ok && f.message == "":
+		return s.endpoint.fail(model.Invalid, fmt.Sprintf("answered with %s instead of an event stream; check the base URL", media), nil)
+	case ok:
+		f.status = 0 // a failure that came with a 200: its own words decide
+	case resp.StatusCode >= 300 && resp.StatusCode < 400:
+		f.message = "redirected elsewhere; set the base URL to the final address"
+	}
+	failure := s.endpoint.failure(f)
+	failure.Status = resp.StatusCode
+	failure.RetryAfter = retryAfter(resp.Header, time.Now())
+	if id := requestID(resp.Header); id != "" {
+		failure.Message += " (request " + id + ")"
+	}
+	return failure
+}
+
+// fail returns an error of this endpoint.
+func (e *Endpoint) fail(class model.Class, message string, cause error) *model.Error {
+	return &model.Error{Provider: e.Provider, Class: class, Message: message, Err: cause}
+}
+
+// redact removes the endpoint's secrets from what a server said.
+func (e *Endpoint) redact(s string) string {
+	for _, secret := range e.Secrets {
+		if len(secret) >= 4 {
+			s = strings.ReplaceAll(s, secret, "[redacted]")
+		}
+	}
+	return s
+}
+
+func orDefault(d, fallback time.Duration) time.Duration {
+	if d > 0 {
+		return d
+	}
+	return fallback
+}
