@@ -1,0 +1,168 @@
+// Package history puts a conversation into a form that every provider accepts.
+//
+// Providers refuse a whole request for one flaw in its history, and the flaw
+// stays in the history: a call without a result, a result without a call, an
+// empty text, arguments that are no JSON, half a surrogate pair. A refusal of
+// that kind ends a conversation for good, so the codecs send what [Normalize]
+// returns, never the conversation as it is.
+package history
+
+import (
+	"strings"
+
+	"github.com/flue-go/flue/model"
+)
+
+// Texts that stand in for what a provider requires and a conversation lacks.
+const (
+	noContent = "(no content)"
+	noResult  = "No result was recorded for this call."
+	noOutput  = "(no output)"
+	noStart   = "(The beginning of this conversation is not shown.)"
+	goOn      = "Continue."
+)
+
+// Normalize returns messages in an equivalent form that holds to these rules:
+//
+//   - The first message is a user message and the last one is not an assistant's.
+//   - User messages hold text and images, at least one, and none follows another.
+//   - Assistant messages hold reasoning, text and calls, and at least one text
+//     or call. Reasoning is kept as it is; the codecs decide what they can replay.
+//   - Call ids are unique within a message. A message with calls is followed
+//     by one tool message that holds exactly one result for each call, in the
+//     order of the calls. There are no other tool messages.
+//   - No text and no result is blank.
+//
+// The messages given are not changed.
+func Normalize(messages []model.Message) []model.Message {
+	n := normalizer{results: gather(messages)}
+	for at, m := range messages {
+		if m.Role == model.RoleAssistant {
+			n.assistant(at, m)
+		} else {
+			n.user(m)
+		}
+	}
+	if len(n.out) > 0 && n.out[len(n.out)-1].Role == model.RoleAssistant {
+		n.append(model.RoleUser, text(goOn))
+	}
+	return n.out
+}
+
+type normalizer struct {
+	out     []model.Message
+	results results
+}
+
+// append adds content to the last message when that is a user message too.
+func (n *normalizer) append(role model.Role, blocks ...model.Block) {
+	if last := len(n.out) - 1; last >= 0 && role == model.RoleUser && n.out[last].Role == role {
+		n.out[last].Blocks = append(n.out[last].Blocks, blocks...)
+		return
+	}
+	n.out = append(n.out, model.Message{Role: role, Blocks: blocks})
+}
+
+// user adds what a user message, or a tool message, holds beside tool results.
+func (n *normalizer) user(m model.Message) {
+	var blocks []model.Block
+	for _, b := range m.Blocks {
+		if b.Kind == model.Image || b.Kind == model.Text && !blank(b.Text) {
+			blocks = append(blocks, b)
+		}
+	}
+	if len(blocks) == 0 && m.Role == model.RoleTool {
+		return
+	}
+	if len(blocks) == 0 {
+		blocks = append(blocks, text(noContent))
+	}
+	n.append(model.RoleUser, blocks...)
+}
+
+// assistant adds an assistant message and the results of its calls.
+func (n *normalizer) assistant(at int, m model.Message) {
+	var kept, answers []model.Block
+	calls := map[string]bool{}
+	sendable := false
+	for _, b := range m.Blocks {
+		switch b.Kind {
+		case model.Reasoning:
+			kept = append(kept, b)
+		case model.Text:
+			if !blank(b.Text) {
+				kept = append(kept, b)
+				sendable = true
+			}
+		case model.ToolCall:
+			if calls[b.CallID] {
+				continue
+			}
+			calls[b.CallID] = true
+			kept = append(kept, b)
+			answers = append(answers, n.results.take(at, b.CallID))
+			sendable = true
+		}
+	}
+	if !sendable {
+		return
+	}
+	if len(n.out) == 0 {
+		n.append(model.RoleUser, text(noStart))
+	}
+	n.out = append(n.out, model.Message{Role: model.RoleAssistant, Blocks: kept, Origin: m.Origin})
+	if len(answers) > 0 {
+		n.append(model.RoleTool, answers...)
+	}
+}
+
+// results holds, for each call id, the positions of its calls and the results
+// recorded for it, in the order of the conversation.
+type results map[string][]entry
+
+type entry struct {
+	at     int // index of the message
+	result model.Block
+	call   bool
+	taken  bool
+}
+
+func gather(messages []model.Message) results {
+	r := results{}
+	for at, m := range messages {
+		for _, b := range m.Blocks {
+			switch {
+			case b.Kind == model.ToolCall && m.Role == model.RoleAssistant:
+				r[b.CallID] = append(r[b.CallID], entry{at: at, call: true})
+			case b.Kind == model.ToolResult:
+				r[b.CallID] = append(r[b.CallID], entry{at: at, result: b})
+			}
+		}
+	}
+	return r
+}
+
+// take returns the first result for the call at message at: one that comes
+// after the call and before the next call of the same id.
+func (r results) take(at int, id string) model.Block {
+	for i := range r[id] {
+		e := &r[id][i]
+		switch {
+		case e.at <= at || e.taken:
+		case e.call:
+			return model.Block{Kind: model.ToolResult, CallID: id, Text: noResult, IsError: true}
+		default:
+			e.taken = true
+			b := e.result
+			if blank(b.Text) {
+				b.Text = noOutput
+			}
+			return b
+		}
+	}
+	return model.Block{Kind: model.ToolResult, CallID: id, Text: noResult, IsError: true}
+}
+
+func text(s string) model.Block { return model.Block{Kind: model.Text, Text: s} }
+
+func blank(s string) bool { return strings.TrimSpace(s) == "" }
