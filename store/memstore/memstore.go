@@ -113,7 +113,9 @@ func (s *Store) Admit(ctx context.Context, a *store.Admission) (store.Receipt, e
 	defer s.mu.Unlock()
 
 	in := s.instances[a.Address]
+	uid := ""
 	if in != nil {
+		uid = in.uid
 		if sub := in.submissions[a.Submission]; sub != nil {
 			if !bytes.Equal(sub.identity, a.Identity) {
 				return store.Receipt{}, fmt.Errorf("submission %q of %v: %w", a.Submission, a.Address, store.ErrConflict)
@@ -123,7 +125,7 @@ func (s *Store) Admit(ctx context.Context, a *store.Admission) (store.Receipt, e
 			return r, nil
 		}
 	}
-	if err := in.admissible(a); err != nil {
+	if err := cmp.Or(a.CheckCondition(uid), in.attachable(a)); err != nil {
 		return store.Receipt{}, err
 	}
 	if in == nil {
@@ -149,22 +151,16 @@ func (s *Store) Admit(ctx context.Context, a *store.Admission) (store.Receipt, e
 	return r, nil
 }
 
-// admissible checks what can refuse a new submission. in may be nil.
-func (in *instance) admissible(a *store.Admission) error {
-	if in == nil {
-		if a.Birth == nil || a.Condition.UID != "" {
-			return &store.ConditionError{Address: a.Address}
-		}
-		in = &instance{} // for the attachments among themselves
-	} else if a.Condition.Create || a.Condition.UID != "" && a.Condition.UID != in.uid {
-		return &store.ConditionError{Address: a.Address, Exists: true, UID: in.uid}
-	}
+// attachable checks that every attachment id stands for one content. in may be
+// nil.
+func (in *instance) attachable(a *store.Admission) error {
 	seen := make(map[string][sha256.Size]byte, len(a.Attachments))
 	for _, at := range a.Attachments {
-		old, ok := in.attachments[at.ID]
-		digest := old.Digest
-		if !ok {
-			digest, ok = seen[at.ID]
+		digest, ok := seen[at.ID]
+		if !ok && in != nil {
+			var old store.Attachment
+			old, ok = in.attachments[at.ID]
+			digest = old.Digest
 		}
 		if ok && digest != at.Digest {
 			return fmt.Errorf("attachment %q of %v: %w", at.ID, a.Address, store.ErrConflict)

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/flue-go/flue/store"
+	"github.com/flue-go/flue/store/internal/modeltest"
 	"github.com/flue-go/flue/store/memstore"
 	"github.com/flue-go/flue/store/storetest"
 )
@@ -14,5 +15,11 @@ func TestContract(t *testing.T) {
 			return s.(*memstore.Store).Reopen()
 		},
 		Exclusive: true,
+	})
+}
+
+func TestModel(t *testing.T) {
+	modeltest.Check(t, func(*testing.T) store.Store { return memstore.New() }, func(_ *testing.T, s store.Store) store.Store {
+		return s.(*memstore.Store).Reopen()
 	})
 }

@@ -1,0 +1,205 @@
+package sqlite
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/flue-go/flue/store"
+)
+
+// resolve returns the one name that a file is locked and opened under, whatever
+// links lead to it.
+func resolve(path string) (string, error) {
+	if path == "" || path == ":memory:" {
+		return "", fmt.Errorf("%w: path %q of a SQLite store: give the name of a file, or use package memstore", store.ErrInvalid, path)
+	}
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return "", fmt.Errorf("open %s: %w", path, err)
+	}
+	file, err := filepath.EvalSymlinks(abs)
+	if errors.Is(err, fs.ErrNotExist) {
+		var dir string
+		if dir, err = filepath.EvalSymlinks(filepath.Dir(abs)); errors.Is(err, fs.ErrNotExist) {
+			return "", fmt.Errorf("open %s: its directory does not exist; create it first: %w", path, fs.ErrNotExist)
+		}
+		file = filepath.Join(dir, filepath.Base(abs))
+	}
+	if err != nil {
+		return "", fmt.Errorf("open %s: %w", path, err)
+	}
+	if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() {
+		return "", fmt.Errorf("open %s: not a regular file: %w", path, fs.ErrInvalid)
+	}
+	return file, nil
+}
+
+// lock makes this process the only one that has the store open. What it
+// returns must stay open for as long as that has to be true.
+//
+// The lock is that of a transaction on an empty database beside the file. The
+// operating system ends it with the process, however that dies, and SQLite
+// knows how to take it on every system.
+func lock(ctx context.Context, file string) (*conn, error) {
+	c, err := dial(file+"-lock", create)
+	if err != nil {
+		return nil, err
+	}
+	err = c.exec(ctx, "PRAGMA busy_timeout = 0", "BEGIN EXCLUSIVE")
+	if err == nil {
+		return c, nil
+	}
+	if busy(err) {
+		err = fmt.Errorf("open %s: %w; stop the other process first, or give this one a file of its own", file, store.ErrLocked)
+	}
+	return nil, errors.Join(err, c.close())
+}
+
+// prepareFile makes sure that the file is a store of this format, creating it if it
+// is missing or empty. The caller holds the lock.
+func prepareFile(ctx context.Context, file string) error {
+	header, err := readHeader(file)
+	if err != nil {
+		return err
+	}
+	if len(header) == 0 {
+		return createFile(ctx, file)
+	}
+	if err := checkHeader(file, header); err != nil {
+		return err
+	}
+	return checkVersion(file)
+}
+
+// The header of a SQLite file.
+const (
+	headerSize          = 100
+	headerMagic         = "SQLite format 3\x00"
+	headerApplicationID = 68
+)
+
+// readHeader returns the first bytes of the file, or none if it is missing.
+func readHeader(file string) ([]byte, error) {
+	f, err := os.Open(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	defer f.Close()
+	header := make([]byte, headerSize)
+	n, err := io.ReadFull(f, header)
+	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+		return nil, fmt.Errorf("read header of store: %w", err)
+	}
+	return header[:n], nil
+}
+
+// checkHeader tells a store from other files before SQLite touches it. Stores
+// are created with their stamp, so it is never only in the log.
+func checkHeader(file string, header []byte) error {
+	if len(header) < headerSize || string(header[:len(headerMagic)]) != headerMagic {
+		return fmt.Errorf("open %s: %w: it is not a SQLite database; give another path", file, store.ErrFormat)
+	}
+	if id := binary.BigEndian.Uint32(header[headerApplicationID:]); id != applicationID {
+		return fmt.Errorf("open %s: %w: it is a SQLite database of another application (id %#x); give another path",
+			file, store.ErrFormat, id)
+	}
+	return nil
+}
+
+// checkVersion reads the version of the format, which may be in the log.
+func checkVersion(file string) (err error) {
+	c, err := dial(file, readOnly)
+	if err != nil {
+		return err
+	}
+	// A connection that may not write leaves the log as it is when it closes.
+	defer func() { err = errors.Join(err, c.close()) }()
+	var v int64
+	if err := c.value("PRAGMA user_version", &v); err != nil {
+		return err
+	}
+	switch {
+	case v > formatVersion:
+		return fmt.Errorf("open %s: %w: it has format %d, and this version of the program knows formats up to %d; use a newer version",
+			file, store.ErrFormat, v, formatVersion)
+	case v < 1:
+		return fmt.Errorf("open %s: %w: it has format %d, which no version ever wrote; restore it from a backup", file, store.ErrFormat, v)
+	}
+	return nil
+}
+
+// createFile makes a new store under another name and then renames it, so that
+// whatever is found under the right name is a whole store.
+func createFile(ctx context.Context, file string) error {
+	if info, err := os.Stat(file + "-wal"); err == nil && info.Size() > 0 {
+		return fmt.Errorf("open %s: %w: the file is missing or empty, but its log %s-wal is there; restore the file, or remove the log to start afresh",
+			file, store.ErrCorrupt, file)
+	}
+	temp := file + "-new"
+	for _, suffix := range []string{"", "-journal", "-wal", "-shm"} {
+		if err := os.Remove(temp + suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("create store: %w", err)
+		}
+	}
+	// Conversations are nobody else's business. SQLite gives the log the same
+	// permissions.
+	f, err := os.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil {
+		return fmt.Errorf("create store: %w", err)
+	}
+	if err := f.Close(); err != nil {
+		return fmt.Errorf("create store: %w", err)
+	}
+	if err := fillFile(ctx, temp); err != nil {
+		return err
+	}
+	if err := os.Rename(temp, file); err != nil {
+		return fmt.Errorf("create store: %w", err)
+	}
+	return syncDir(filepath.Dir(file))
+}
+
+func fillFile(ctx context.Context, file string) (err error) {
+	c, err := dial(file, readWrite)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	return c.exec(ctx,
+		// The page size must be set before anything else writes the file.
+		fmt.Sprintf("PRAGMA page_size = %d", pageSize),
+		"PRAGMA synchronous = FULL",
+		"PRAGMA fullfsync = ON",
+		"BEGIN",
+		fmt.Sprintf("PRAGMA application_id = %d", applicationID),
+		fmt.Sprintf("PRAGMA user_version = %d", formatVersion),
+		schema,
+		"COMMIT",
+		"PRAGMA journal_mode = WAL",
+	)
+}
+
+// syncDir makes a rename in dir durable.
+func syncDir(dir string) error {
+	if runtime.GOOS == "windows" {
+		return nil // a directory cannot be synced there, and need not be
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("create store: %w", err)
+	}
+	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+		return fmt.Errorf("create store: sync %s: %w", dir, err)
+	}
+	return nil
+}

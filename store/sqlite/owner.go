@@ -1,0 +1,127 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/flue-go/flue/store"
+)
+
+// claims is how many instances are claimed between two looks at other ops.
+const claims = 256
+
+// Claim implements [store.Store]. It gives away the oldest instances first.
+func (s *Store) Claim(ctx context.Context, node string, limit int) ([]store.Lease, error) {
+	var leases []store.Lease
+	last := int64(0)
+	for {
+		ids, err := s.claimable(ctx, node, last, min(limit-len(leases), claims))
+		if err == nil && len(ids) > 0 {
+			last = ids[len(ids)-1]
+			err = s.submit(ctx, 0, func(w *writer) error {
+				for _, id := range ids {
+					l, ok, err := w.claim(id, node)
+					if err != nil {
+						return err
+					}
+					if ok {
+						leases = append(leases, l)
+					}
+				}
+				return nil
+			})
+		}
+		if err != nil && len(leases) == 0 {
+			return nil, fmt.Errorf("claim for node %q: %w", node, err)
+		}
+		// What has been given must reach its owner, whatever happens next.
+		if err != nil || len(ids) == 0 || len(leases) >= limit {
+			return leases, nil
+		}
+	}
+}
+
+// claimable returns instances above last that looked claimable just now.
+func (s *Store) claimable(ctx context.Context, node string, last int64, limit int) (ids []int64, err error) {
+	err = s.read(ctx, func(r *reader) error {
+		if !s.writer.owners.Alive(node) {
+			return store.ErrNoLease
+		}
+		if limit <= 0 {
+			return nil
+		}
+		return r.open.each(func(row row) error {
+			var id int64
+			if err := row.scan(&id); err != nil {
+				return err
+			}
+			if s.writer.owners.Free(id) {
+				ids = append(ids, id)
+			}
+			if len(ids) == limit {
+				return io.EOF
+			}
+			return nil
+		}, last)
+	})
+	return ids, err
+}
+
+// claim gives an instance to a node if it still can be.
+func (w *writer) claim(id int64, node string) (l store.Lease, ok bool, err error) {
+	r, err := w.get(w.findOpen, id)
+	if r == nil || err != nil {
+		return l, false, err
+	}
+	if err := r.scan(&l.Agent, &l.ID); err != nil {
+		return l, false, err
+	}
+	l.Node = node
+	l.Epoch, ok = w.owners.Claim(id, node)
+	return l, ok, nil
+}
+
+// Take implements [store.Store].
+func (s *Store) Take(ctx context.Context, node string, addr store.Address) (store.Lease, error) {
+	l := store.Lease{Address: addr, Node: node}
+	if err := s.submit(ctx, 0, func(w *writer) error {
+		e, err := w.instance(addr)
+		if err == nil && e == nil {
+			err = store.ErrNotFound
+		}
+		if err == nil {
+			l.Epoch, err = w.owners.Take(e.id, node)
+		}
+		return err
+	}); err != nil {
+		return store.Lease{}, fmt.Errorf("take %v for node %q: %w", addr, node, err)
+	}
+	return l, nil
+}
+
+// Renew implements [store.Store].
+func (s *Store) Renew(ctx context.Context, node string, ttl time.Duration) error {
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.leave()
+	return s.writer.owners.Renew(node, ttl)
+}
+
+// Release implements [store.Store].
+func (s *Store) Release(ctx context.Context, leases ...store.Lease) error {
+	return s.submit(ctx, 0, func(w *writer) error {
+		for _, l := range leases {
+			e, err := w.instance(l.Address)
+			if err != nil {
+				return fmt.Errorf("release %v: %w", l.Address, err)
+			}
+			if e != nil {
+				w.owners.Release(e.id, l.Node, l.Epoch)
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,18 @@
+package sqlite
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+)
+
+// batchSum is the checksum that is stored with a batch. SQLite guards its
+// write-ahead log with checksums, but not the pages of the file. The sum
+// covers where the batch belongs, so that a row under another key fails too.
+func batchSum(instance, offset, epoch int64, payload []byte) int64 {
+	table := crc32.MakeTable(crc32.Castagnoli)
+	var key [24]byte
+	binary.LittleEndian.PutUint64(key[0:], uint64(instance))
+	binary.LittleEndian.PutUint64(key[8:], uint64(offset))
+	binary.LittleEndian.PutUint64(key[16:], uint64(epoch))
+	return int64(crc32.Update(crc32.Checksum(key[:], table), table, payload))
+}
