@@ -13,6 +13,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -128,7 +129,9 @@ func (s *Stream) admit(resp *http.Response) error {
 	f.status = resp.StatusCode
 	switch {
 	case ok && f.message == "":
-		return s.endpoint.fail(model.Invalid, fmt.Sprintf("answered with %s instead of an event stream; check the base URL", media), nil)
+		f.message = fmt.Sprintf("answered with %s instead of an event stream; check the base URL", media)
+		f.code = "invalid_request_error"
+		f.status = 0
 	case ok:
 		f.status = 0 // a failure that came with a 200: its own words decide
 	case resp.StatusCode >= 300 && resp.StatusCode < 400:
@@ -163,4 +166,41 @@ func orDefault(d, fallback time.Duration) time.Duration {
 		return d
 	}
 	return fallback
+}
+
+// Header returns the headers of a call with a JSON body: the codec's own, then
+// the configured ones, which replace those of the same name.
+func Header(own, configured map[string]string) http.Header {
+	h := http.Header{}
+	h.Set("Content-Type", "application/json")
+	h.Set("Accept", "text/event-stream")
+	// A compressed stream would be held back by whoever compresses it.
+	h.Set("Accept-Encoding", "identity")
+	h.Set("User-Agent", "flue-go")
+	for _, fields := range []map[string]string{own, configured} {
+		for name, value := range fields {
+			h.Set(name, value)
+		}
+	}
+	return h
+}
+
+// Secrets returns what must not appear in a message: the values of the headers
+// that carry credentials.
+func Secrets(h http.Header) []string {
+	var secrets []string
+	for name, values := range h {
+		name = strings.ToLower(name)
+		for _, part := range []string{"auth", "key", "token", "secret", "cookie"} {
+			if strings.Contains(name, part) {
+				for _, v := range values {
+					secrets = append(secrets, v, strings.TrimPrefix(v, "Bearer "))
+				}
+				break
+			}
+		}
+	}
+	// The longest first, or a part would be replaced and the rest remain.
+	slices.SortFunc(secrets, func(a, b string) int { return len(b) - len(a) })
+	return secrets
 }

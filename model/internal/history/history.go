@@ -26,12 +26,13 @@ const (
 //
 //   - The first message is a user message and the last one is not an assistant's.
 //   - User messages hold text and images, at least one, and none follows another.
-//   - Assistant messages hold reasoning, text and calls, and at least one text
-//     or call. Reasoning is kept as it is; the codecs decide what they can replay.
+//   - Assistant messages hold reasoning, text and calls, and at least one call or
+//     text that is not blank. Reasoning and blank text are kept, since a codec
+//     may have to know of them; it decides what can be sent.
 //   - Call ids are unique within a message. A message with calls is followed
 //     by one tool message that holds exactly one result for each call, in the
 //     order of the calls. There are no other tool messages.
-//   - No text and no result is blank.
+//   - No text of a user message and no result is blank.
 //
 // The messages given are not changed.
 func Normalize(messages []model.Message) []model.Message {
@@ -67,7 +68,7 @@ func (n *normalizer) append(role model.Role, blocks ...model.Block) {
 func (n *normalizer) user(m model.Message) {
 	var blocks []model.Block
 	for _, b := range m.Blocks {
-		if b.Kind == model.Image || b.Kind == model.Text && !blank(b.Text) {
+		if b.Kind == model.Image || b.Kind == model.Text && !Blank(b.Text) {
 			blocks = append(blocks, b)
 		}
 	}
@@ -90,10 +91,8 @@ func (n *normalizer) assistant(at int, m model.Message) {
 		case model.Reasoning:
 			kept = append(kept, b)
 		case model.Text:
-			if !blank(b.Text) {
-				kept = append(kept, b)
-				sendable = true
-			}
+			kept = append(kept, b)
+			sendable = sendable || !Blank(b.Text)
 		case model.ToolCall:
 			if calls[b.CallID] {
 				continue
@@ -154,7 +153,7 @@ func (r results) take(at int, id string) model.Block {
 		default:
 			e.taken = true
 			b := e.result
-			if blank(b.Text) {
+			if Blank(b.Text) {
 				b.Text = noOutput
 			}
 			return b
@@ -165,4 +164,6 @@ func (r results) take(at int, id string) model.Block {
 
 func text(s string) model.Block { return model.Block{Kind: model.Text, Text: s} }
 
-func blank(s string) bool { return strings.TrimSpace(s) == "" }
+// Blank reports whether s is empty or white space, which no provider accepts as
+// a text of its own.
+func Blank(s string) bool { return strings.TrimSpace(s) == "" }

@@ -73,7 +73,7 @@ func TestNormalize(t *testing.T) {
 	}{
 		{"plain", []model.Message{say(user, "a"), say(assistant, "b"), say(user, "c")}, "user: text(a)\nassistant: text(b)\nuser: text(c)\n"},
 		{"user messages merge", []model.Message{say(user, "a"), say(user, "b", "c")}, "user: text(a) text(b) text(c)\n"},
-		{"blank text goes", []model.Message{say(user, " ", "a", ""), say(assistant, "\n"), say(user, "b")}, "user: text(a) text(b)\n"},
+		{"blank text goes", []model.Message{say(user, " ", "a", ""), say(assistant, "\n"), say(user, "b"), say(assistant, "", "c"), say(user, "d")}, "user: text(a) text(b)\nassistant: text() text(c)\nuser: text(d)\n"},
 		{"blank user message", []model.Message{say(user, "")}, "user: text((no content))\n"},
 		{"begins with an assistant", []model.Message{say(assistant, "a"), say(user, "b")}, "user: text((The beginning of this conversation is not shown.))\nassistant: text(a)\nuser: text(b)\n"},
 		{"ends with an assistant", []model.Message{say(user, "a"), say(assistant, "b")}, "user: text(a)\nassistant: text(b)\nuser: text(Continue.)\n"},
