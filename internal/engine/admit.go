@@ -15,7 +15,7 @@ import (
 type Admission struct {
 	Address     store.Address
 	Condition   store.Condition
-	Submission  string // empty for a new id
+	Submission  string // see NewSubmissionID
 	Identity    []byte // of the message; compared when the submission id was used before
 	Message     journal.Message
 	Attachments []store.Attachment
@@ -31,9 +31,6 @@ type Admission struct {
 // Durability: when Admit returns nil, the message will be answered exactly
 // once, by this process or by another, whatever dies.
 func (e *Engine) Admit(ctx context.Context, a Admission) (store.Receipt, error) {
-	if a.Submission == "" {
-		a.Submission = newID("sub_")
-	}
 	now := time.Now()
 	admitted := journal.Batch{At: now, Records: []journal.Record{&journal.Admitted{
 		Submission: a.Submission, Message: a.Message, Origin: a.Origin, Traceparent: a.Traceparent,

@@ -27,6 +27,16 @@ func (e *Engine) Instance(ctx context.Context, addr store.Address) (store.Instan
 	return e.cfg.Store.Instance(ctx, addr)
 }
 
+// Submission returns a submission's index row, or store.ErrNotFound.
+func (e *Engine) Submission(ctx context.Context, addr store.Address, id string) (store.Submission, error) {
+	return e.cfg.Store.Submission(ctx, addr, id)
+}
+
+// Attachment returns a file of the instance, or store.ErrNotFound.
+func (e *Engine) Attachment(ctx context.Context, addr store.Address, id string) (store.Attachment, error) {
+	return e.cfg.Store.Attachment(ctx, addr, id)
+}
+
 // Updates returns the changes of at most limit batches after the offset. It
 // fails with ErrOffsetGone and store.ErrNotFound.
 func (e *Engine) Updates(ctx context.Context, addr store.Address, after int64, limit int) (Updates, error) {

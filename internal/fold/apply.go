@@ -127,7 +127,8 @@ func (s *State) attempt(r *journal.Attempt) error {
 		if len(s.Queue) == 0 || s.Queue[0].Submission != r.Submission {
 			return s.refuse(r, "submission %s is not at the head of the queue", r.Submission)
 		}
-		s.Active, s.Queue = s.Queue[0], slices.Delete(s.Queue, 0, 1)
+		s.Active = s.Queue[0]
+		s.Queue = slices.Delete(s.Queue, 0, 1)
 		s.Active.Deadline, s.Active.MaxAttempts = r.Deadline, r.MaxAttempts
 		s.Response = Response{}
 		s.Phase = Input
