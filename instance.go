@@ -1,0 +1,240 @@
+package flue
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"github.com/flue-go/flue/internal/engine"
+	"github.com/flue-go/flue/journal"
+	"github.com/flue-go/flue/store"
+	"github.com/flue-go/flue/wire"
+)
+
+// An Instance is a handle on one durable agent. It holds nothing: making one is
+// free, and the instance need not exist yet.
+type Instance struct {
+	rt   *Runtime
+	addr store.Address
+	err  error // why the address is bad
+}
+
+// Instance returns a handle on the instance of the agent with the id. The id
+// is the caller's choice: a user, a ticket, a channel. The first message
+// creates the instance.
+func (rt *Runtime) Instance(agent, id string) *Instance {
+	in := &Instance{rt: rt, addr: store.Address{Agent: agent, ID: id}}
+	if rt.agents[agent] == nil {
+		in.err = fmt.Errorf("flue: no agent is named %q; this runtime has %s", agent, list(rt.agents))
+	} else {
+		in.err = validateID(id)
+	}
+	return in
+}
+
+// maxID bounds an instance's id, in bytes.
+const maxID = 512
+
+func validateID(id string) error {
+	switch {
+	case isBlank(id):
+		return wire.InvalidRequest("Agent conversation URLs must end with a non-empty conversation id segment.")
+	case len(id) > maxID || !utf8.ValidString(id):
+		return wire.InvalidRequest(fmt.Sprintf("A conversation id is valid UTF-8 of at most %d bytes.", maxID))
+	}
+	for _, c := range id {
+		if c < ' ' || c == 0x7f {
+			return wire.InvalidRequest("A conversation id has no control characters.")
+		}
+	}
+	return nil
+}
+
+// SendOptions refines [Instance.Dispatch]. The zero value sends
+// unconditionally.
+type SendOptions struct {
+	// InitialData is recorded if this message creates the instance, and
+	// ignored if it does not. It is sent as JSON.
+	InitialData any
+
+	// UID, if set, sends only to that incarnation of the instance; otherwise
+	// the error has CodeInstanceNotFound.
+	UID string
+
+	// CreateOnly sends only if there is no instance yet; otherwise the error
+	// has CodeInstanceExists.
+	CreateOnly bool
+
+	// IdempotencyKey names the delivery, at most 256 characters. Sending the
+	// same message under the same key again has no effect and returns the
+	// first receipt, marked as a duplicate; another message under the key is
+	// refused with CodeSubmissionConflict.
+	IdempotencyKey string
+}
+
+// A Receipt says that a message was accepted.
+type Receipt struct {
+	Submission string // the id of the submission that the message became
+	UID        string // the incarnation that accepted it
+	AcceptedAt time.Time
+	Duplicate  bool // the message had been accepted before
+	Offset     wire.Offset
+}
+
+// Dispatch sends a message to the instance and returns when it is durable,
+// which is before the agent works on it. An error that the sender can do
+// something about is an [*Error].
+//
+// Durability: when Dispatch returns a receipt, the message will be answered
+// exactly once, whatever dies. When it returns an error without a code the
+// message may or may not have been accepted; send it again under the same
+// idempotency key to find out.
+func (in *Instance) Dispatch(ctx context.Context, m Message, options ...SendOptions) (Receipt, error) {
+	var o SendOptions
+	switch len(options) {
+	case 0:
+	case 1:
+		o = options[0]
+	default:
+		return Receipt{}, errors.New("flue: Dispatch takes at most one SendOptions")
+	}
+	p := wire.Prompt{Message: m.delivery(), UID: o.UID, Create: o.CreateOnly, IdempotencyKey: o.IdempotencyKey}
+	if o.InitialData != nil {
+		data, err := json.Marshal(o.InitialData)
+		if err != nil {
+			return Receipt{}, fmt.Errorf("flue: encoding the initial data: %w", err)
+		}
+		p.InitialData = data
+	}
+	if err := p.Validate(); err != nil {
+		return Receipt{}, err
+	}
+	return in.send(ctx, p, "dispatch")
+}
+
+// Abort asks that all unsettled work of the instance be aborted, and reports
+// whether there was any. The work settles as aborted soon after, unless its
+// response was complete before.
+func (in *Instance) Abort(ctx context.Context) (bool, error) {
+	if in.err != nil {
+		return false, in.err
+	}
+	return in.rt.engine.Abort(ctx, in.addr)
+}
+
+// send admits a prompt that has been validated.
+func (in *Instance) send(ctx context.Context, p wire.Prompt, origin string) (Receipt, error) {
+	if in.err != nil {
+		return Receipt{}, in.err
+	}
+	a := engine.Admission{
+		Address: in.addr, Condition: store.Condition{Create: p.Create, UID: p.UID}, NoCreate: p.UID != "",
+		InitialData: json.RawMessage(p.InitialData), Origin: origin, Traceparent: p.Traceparent, Submission: engine.NewSubmissionID(),
+	}
+	if p.IdempotencyKey != "" {
+		a.Submission = keyedSubmission(in.addr, p.IdempotencyKey)
+	}
+	a.Message, a.Attachments = stored(a.Submission, p.Message)
+	a.Identity = identity(in.addr, p)
+	if err := in.checkInitialData(ctx, p); err != nil {
+		return Receipt{}, err
+	}
+	r, err := in.rt.engine.Admit(ctx, a)
+	if err != nil {
+		return Receipt{}, in.refused(err, p, a.Submission)
+	}
+	out := Receipt{Submission: r.Submission, UID: r.UID, AcceptedAt: r.AcceptedAt, Duplicate: r.Duplicate, Offset: wire.Offset(r.Before)}
+	if r.Duplicate {
+		out.Offset = wire.Start // what it led to may lie before the head
+	}
+	return out, nil
+}
+
+// checkInitialData holds the data of a message that may create the instance to
+// the agent's schema.
+func (in *Instance) checkInitialData(ctx context.Context, p wire.Prompt) error {
+	s := in.rt.agents[in.addr.Agent].InitialData
+	if s == nil || p.UID != "" {
+		return nil
+	}
+	_, err := in.rt.engine.Instance(ctx, in.addr)
+	if err == nil {
+		return nil // the instance has its data; what comes later is ignored
+	}
+	if !errors.Is(err, store.ErrNotFound) {
+		return fmt.Errorf("flue: looking %s up: %w", in.addr, err)
+	}
+	if p.InitialData == nil {
+		return wire.InitialDataMismatch("no initialData was sent")
+	}
+	if err := s.Validate(json.RawMessage(p.InitialData)); err != nil {
+		return wire.InitialDataMismatch(err.Error())
+	}
+	return nil
+}
+
+// refused is what a store's refusal means to the sender.
+func (in *Instance) refused(err error, p wire.Prompt, submission string) error {
+	var cond *store.ConditionError
+	switch {
+	case errors.As(err, &cond) && cond.Exists && p.Create:
+		return wire.InstanceExists(in.addr.ID, cond.UID)
+	case errors.As(err, &cond):
+		return wire.InstanceNotFound(in.addr.ID)
+	case errors.Is(err, store.ErrConflict):
+		return wire.SubmissionConflict(submission)
+	}
+	return fmt.Errorf("flue: accepting a message for %s: %w", in.addr, err)
+}
+
+// stored is a message in the form that the journal keeps, with its files apart.
+func stored(submission string, d wire.Delivery) (journal.Message, []store.Attachment) {
+	m := journal.Message{Kind: journal.MessageKind(d.Kind), Body: d.Body, Type: d.Type, Attributes: d.Attributes, TagName: d.TagName}
+	var files []store.Attachment
+	for i, f := range d.Attachments {
+		id := fmt.Sprintf("att_direct_%s_%d", submission, i)
+		files = append(files, store.Attachment{ID: id, MediaType: f.MediaType, Filename: f.Filename, Digest: sha256.Sum256(f.Data), Data: f.Data})
+		m.Attachments = append(m.Attachments, journal.Attachment{ID: id, MediaType: f.MediaType, Filename: f.Filename, Size: len(f.Data)})
+	}
+	return m, files
+}
+
+// keyedSubmission derives a submission's id from an idempotency key. The
+// derivation must never change: senders retry across upgrades.
+func keyedSubmission(addr store.Address, key string) string {
+	h := sha256.New()
+	for _, s := range []string{"flue-submission-key-1", addr.Agent, addr.ID, key} {
+		fmt.Fprintf(h, "%d:%s,", len(s), s)
+	}
+	return "sub_ik_" + hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// identity is a digest of all that a sender said. The derivation must never
+// change: a retry is compared with what was stored.
+func identity(addr store.Address, p wire.Prompt) []byte {
+	d := p.Message
+	files := make([][32]byte, len(d.Attachments))
+	names := make([]string, 0, 2*len(d.Attachments))
+	for i, f := range d.Attachments {
+		files[i] = sha256.Sum256(f.Data)
+		names = append(names, f.MediaType, f.Filename)
+	}
+	initial := slices.Clone(p.InitialData)
+	if initial.Canonicalize() != nil { // it was read as JSON before
+		initial = p.InitialData
+	}
+	data, err := json.Marshal([]any{
+		"flue-identity-1", addr.Agent, addr.ID, d.Kind, d.Body, d.Type, d.Attributes, d.TagName, files, names, string(initial),
+	})
+	if err != nil { // strings and bytes always encode
+		panic(err)
+	}
+	sum := sha256.Sum256(data)
+	return sum[:]
+}

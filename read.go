@@ -1,0 +1,135 @@
+package flue
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/flue-go/flue/store"
+	"github.com/flue-go/flue/wire"
+)
+
+// A Reply is what answered a submission.
+type Reply struct {
+	Text       string // the text that the agent wrote, its parts separated by blank lines
+	Submission string
+	UID        string
+	AnsweredBy string // the submission whose response this is; another one if it joined a live response
+
+	// Data holds what the agent streamed to clients beside the text, by name.
+	Data map[string][]json.RawMessage
+}
+
+// Read waits until the submission has settled and returns the reply. If it did
+// not complete the error is a [*SubmissionError]. Read may be called at any
+// time, as often as one likes, and from any process that opens the store; when
+// ctx ends only the waiting ends.
+func (in *Instance) Read(ctx context.Context, submission string) (*Reply, error) {
+	if in.err != nil {
+		return nil, in.err
+	}
+	for {
+		inst, err := in.rt.engine.Instance(ctx, in.addr)
+		if err != nil {
+			return nil, in.missing(err)
+		}
+		sub, err := in.rt.engine.Submission(ctx, in.addr, submission)
+		switch {
+		case errors.Is(err, store.ErrNotFound):
+			return nil, &Error{
+				Code: CodeInvalidRequest, Message: fmt.Sprintf("Submission %q is not known to %s.", submission, in.addr),
+				Details: "Read takes the submission id of a receipt for the same instance.",
+			}
+		case err != nil:
+			return nil, fmt.Errorf("flue: looking up submission %s of %s: %w", submission, in.addr, err)
+		case sub.Outcome != "":
+			return in.reply(ctx, submission, inst.UID)
+		}
+		if err := in.rt.engine.Wait(ctx, in.addr, inst.Head); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// reply reads the settled submission's reply from the conversation.
+func (in *Instance) reply(ctx context.Context, submission, uid string) (*Reply, error) {
+	snap, err := in.rt.engine.Snapshot(ctx, in.addr)
+	if err != nil {
+		return nil, in.missing(err)
+	}
+	r := &Reply{Submission: submission, UID: uid, AnsweredBy: submission}
+	for i := range snap.Settlements {
+		s := &snap.Settlements[i]
+		if s.SubmissionID != submission {
+			continue
+		}
+		if s.Outcome != string(Completed) {
+			return nil, submissionError(s)
+		}
+		if s.AnsweredBy != "" {
+			r.AnsweredBy = s.AnsweredBy
+		}
+	}
+	for i := len(snap.Messages) - 1; i >= 0; i-- {
+		m := &snap.Messages[i]
+		if m.Role == wire.RoleAssistant && m.SubmissionID == r.AnsweredBy {
+			r.take(m)
+			break
+		}
+	}
+	return r, nil
+}
+
+func (r *Reply) take(m *wire.Message) {
+	var texts []string
+	for i := range m.Parts {
+		p := &m.Parts[i]
+		if p.Type == wire.PartText && p.Text != nil {
+			texts = append(texts, *p.Text)
+		}
+		if name, ok := strings.CutPrefix(p.Type, "data-"); ok {
+			if r.Data == nil {
+				r.Data = make(map[string][]json.RawMessage)
+			}
+			r.Data[name] = append(r.Data[name], json.RawMessage(p.Data))
+		}
+	}
+	r.Text = strings.Join(texts, "\n\n")
+}
+
+func submissionError(s *wire.Settlement) error {
+	var told struct {
+		Message string `json:"message"`
+		Type    Code   `json:"type"`
+		Details string `json:"details"`
+	}
+	if err := json.Unmarshal(s.Error, &told); err != nil {
+		told.Message = "its error could not be read"
+	}
+	return &SubmissionError{
+		Submission: s.SubmissionID, Outcome: Outcome(s.Outcome), Code: told.Type, Message: told.Message, Details: told.Details,
+	}
+}
+
+// missing is what a failed read means to the reader.
+func (in *Instance) missing(err error) error {
+	if errors.Is(err, store.ErrNotFound) {
+		return wire.StreamNotFound(in.addr.String())
+	}
+	return fmt.Errorf("flue: reading %s: %w", in.addr, err)
+}
+
+// Conversation returns the conversation as clients see it, up to its newest
+// change. The error has CodeConversationMissing if there is no instance.
+func (in *Instance) Conversation(ctx context.Context) (*wire.Snapshot, error) {
+	if in.err != nil {
+		return nil, in.err
+	}
+	snap, err := in.rt.engine.Snapshot(ctx, in.addr)
+	if err != nil {
+		return nil, in.missing(err)
+	}
+	return snap, nil
+}

@@ -1,0 +1,41 @@
+package flue
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/flue-go/flue/internal/schema"
+)
+
+// A Schema says what a JSON value must look like. The schema that is shown to a
+// model is the one that validates.
+type Schema struct{ s *schema.Schema }
+
+// SchemaFor returns the schema of a Go type: its JSON form, with the
+// restrictions of the struct tags jsonschema (a description), enum, min, max,
+// minLength, maxLength, pattern, format, default and example. It panics if the
+// type has no schema or a tag is wrong, as regexp.MustCompile does.
+func SchemaFor[T any]() *Schema {
+	s, err := schema.For[T]()
+	if err != nil {
+		var zero T
+		panic(fmt.Sprintf("flue: schema of %T: %v", zero, err))
+	}
+	return &Schema{s}
+}
+
+// ParseSchema returns a schema that was written by hand, as JSON Schema.
+func ParseSchema(document []byte) (*Schema, error) {
+	s, err := schema.Parse(document)
+	if err != nil {
+		return nil, fmt.Errorf("flue: parsing a schema: %w", err)
+	}
+	return &Schema{s}, nil
+}
+
+// MarshalJSON returns the schema as JSON Schema.
+func (s *Schema) MarshalJSON() ([]byte, error) { return s.s.JSON(), nil }
+
+// Validate reports whether a JSON document matches the schema. The error says
+// where it does not, what was expected there and what came.
+func (s *Schema) Validate(document json.RawMessage) error { return s.s.Validate(document) }

@@ -1,0 +1,202 @@
+package flue
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"time"
+
+	"github.com/flue-go/flue/internal/engine"
+	"github.com/flue-go/flue/internal/schema"
+	"github.com/flue-go/flue/model"
+)
+
+// A Tool describes a function that the model may call. Pass it to [NewTool].
+type Tool struct {
+	// Name is what the model calls the tool by: 1 to 64 letters, digits, "-"
+	// and "_", beginning with a letter. Some names belong to the framework.
+	Name string
+
+	// Description is all that the model knows of the tool: say what it does,
+	// when to use it and what it returns.
+	Description string
+
+	// Timeout bounds one call. When it is up the call's context ends, the model
+	// is told that the tool timed out, and what the function returns later is
+	// dropped. Zero means that only the submission's own timeout applies.
+	Timeout time.Duration
+
+	// Input replaces the schema of the arguments that is inferred from the
+	// function's input type. It must describe an object.
+	Input *Schema
+
+	// Output, if set, is what a result must match.
+	Output *Schema
+}
+
+// EndTurn is returned by a tool's function, beside its result, to end the
+// response: if every call of the turn does so, the model is not called again.
+// It is not a failure.
+//
+//	return report, flue.EndTurn
+var EndTurn = errors.New("flue: end the turn")
+
+// A ToolDefinition is a tool that can be declared with [UseTool]. It is
+// immutable and may be shared by agents and goroutines.
+type ToolDefinition struct {
+	name    string
+	spec    model.Tool
+	timeout time.Duration
+	run     func(ctx context.Context, c *engine.Call, arguments string) engine.Result
+}
+
+// Name returns the tool's name.
+func (t *ToolDefinition) Name() string { return t.name }
+
+// InputSchema returns the JSON Schema of the arguments, as the model sees it.
+func (t *ToolDefinition) InputSchema() json.RawMessage { return t.spec.Schema }
+
+func (t *ToolDefinition) engineTool() engine.Tool {
+	return engine.Tool{Spec: t.spec, Timeout: t.timeout, Run: t.run}
+}
+
+// NewTool makes a tool of a Go function. It panics if the definition is bad, as
+// regexp.MustCompile does, so that a bad tool fails when the program starts;
+// [MakeTool] returns the error instead.
+//
+// In is a struct, or a map with string keys; its schema is inferred (see
+// [SchemaFor]) and shown to the model. Arguments that do not match it never
+// reach fn: the model is told what is wrong and can call again.
+//
+// A string that fn returns reaches the model as it is, any other value as
+// JSON. An error that fn returns is shown to the model, which can try again, do
+// something else or tell the user; say in it what to do next. A panic is an
+// error too, whose text the model does not see.
+//
+// fn is called with a context that ends when the call must stop. [CallID], [Log]
+// and the writes of [State] take it. Calls of one turn run side by side.
+func NewTool[In, Out any](t Tool, fn func(ctx context.Context, in In) (Out, error)) *ToolDefinition {
+	def, err := MakeTool(t, fn)
+	if err != nil {
+		panic(err.Error())
+	}
+	return def
+}
+
+// MakeTool is [NewTool] for tools that are made while the program runs: it
+// returns an error if the definition is bad.
+func MakeTool[In, Out any](t Tool, fn func(ctx context.Context, in In) (Out, error)) (*ToolDefinition, error) {
+	if err := t.validate(fn != nil); err != nil {
+		return nil, err
+	}
+	input, err := inputSchema[In](t)
+	if err != nil {
+		return nil, fmt.Errorf("flue: tool %s: its input: %w", t.Name, err)
+	}
+	def := &ToolDefinition{
+		name: t.Name, timeout: t.Timeout,
+		spec: model.Tool{Name: t.Name, Description: t.Description, Schema: input.JSON()},
+	}
+	var output *schema.Schema
+	if t.Output != nil {
+		output = t.Output.s
+	}
+	def.run = func(ctx context.Context, c *engine.Call, arguments string) engine.Result {
+		var in In
+		prepared, repairs, err := input.PrepareArguments(arguments)
+		if err == nil {
+			err = input.Decode(prepared, &in)
+		}
+		if err != nil {
+			return badArguments(t.Name, err)
+		}
+		for _, r := range repairs {
+			if r.Kind != schema.EmptyArguments { // nothing is a usual way to write nothing
+				c.Log.Warn("the model's arguments were repaired", slog.String("repair", r.String()))
+			}
+		}
+		out, err := fn(withCall(ctx, c), in)
+		return result(t.Name, output, out, err)
+	}
+	return def, nil
+}
+
+// inputSchema is the schema that was given, or else inferred.
+func inputSchema[In any](t Tool) (*schema.Schema, error) {
+	var s *schema.Schema
+	var err error
+	switch {
+	case t.Input != nil:
+		s = t.Input.s
+	default:
+		if s, err = schema.For[In](); err != nil {
+			return nil, err
+		}
+	}
+	return s, s.Object()
+}
+
+// maxToolName bounds the name of a tool; providers accept no longer ones.
+const maxToolName = 64
+
+func (t *Tool) validate(hasFunc bool) error {
+	switch {
+	case !validName(t.Name, maxToolName):
+		return fmt.Errorf("flue: tool name %q: want 1 to %d letters, digits, '-' and '_', beginning with a letter", t.Name, maxToolName)
+	case reservedTool(t.Name):
+		return fmt.Errorf("flue: tool name %q belongs to the framework: choose another", t.Name)
+	case isBlank(t.Description):
+		return fmt.Errorf("flue: tool %s has no description: it is all that the model knows of the tool", t.Name)
+	case t.Timeout < 0:
+		return fmt.Errorf("flue: tool %s has a negative timeout: leave it zero for none", t.Name)
+	case !hasFunc:
+		return fmt.Errorf("flue: tool %s has no function", t.Name)
+	}
+	return nil
+}
+
+// reservedTool reports whether the framework keeps the name for a tool of its
+// own.
+func reservedTool(name string) bool {
+	switch name {
+	case "task", "activate_skill", "read_skill_resource", "finish", "give_up":
+		return true
+	}
+	return false
+}
+
+func badArguments(tool string, err error) engine.Result {
+	return engine.Result{Failed: true, Content: fmt.Sprintf("Validation failed for tool %q:\n%v", tool, err)}
+}
+
+// MaxToolOutput bounds what a tool may return, as JSON or text, in bytes.
+const MaxToolOutput = 4 << 20
+
+// result is what a function's return values mean.
+func result(tool string, output *schema.Schema, out any, err error) engine.Result {
+	end := errors.Is(err, EndTurn)
+	if err != nil && !end {
+		text := err.Error()
+		if isBlank(text) {
+			text = "The tool failed without saying why."
+		}
+		return engine.Result{Failed: true, Content: clip(text, MaxToolOutput)}
+	}
+	data, err := output.Output(out)
+	if err != nil {
+		return engine.Result{Failed: true, Content: fmt.Sprintf("Tool %q ran, but its result could not be used: %v", tool, err)}
+	}
+	if len(data) > MaxToolOutput {
+		return engine.Result{Failed: true, Content: fmt.Sprintf("Tool %q ran, but its result has %d bytes and at most %d are allowed. Ask for less.", tool, len(data), MaxToolOutput)}
+	}
+	r := engine.Result{Content: string(data), Output: data, EndTurn: end}
+	if v := reflect.ValueOf(out); v.IsValid() && v.Kind() == reflect.String && data[0] == '"' {
+		if err := json.Unmarshal(data, &r.Content); err != nil {
+			r.Content = v.String()
+		}
+	}
+	return r
+}
