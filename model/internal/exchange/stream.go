@@ -84,6 +84,11 @@ func (s *Stream) Malformed(format string, args ...any) error {
 	return s.endpoint.fail(model.Retryable, "malformed answer: "+fmt.Sprintf(format, args...), nil)
 }
 
+// Interrupted returns the error for an answer that its server did not finish.
+func (s *Stream) Interrupted(format string, args ...any) error {
+	return s.endpoint.fail(model.Retryable, fmt.Sprintf(format, args...), nil)
+}
+
 // Rejected returns the error for a failure that the server reported inside the
 // stream, as JSON.
 func (s *Stream) Rejected(data []byte) error {
