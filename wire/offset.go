@@ -16,14 +16,26 @@ const Start Offset = -1
 // String returns the wire form: "-1" for Start, otherwise two numbers of
 // sixteen digits, the first of them always zero.
 func (o Offset) String() string {
+	b, _ := o.AppendText(nil)
+	return string(b)
+}
+
+// AppendText appends the wire form.
+func (o Offset) AppendText(b []byte) ([]byte, error) {
 	if o < 0 {
-		return "-1"
+		return append(b, "-1"...), nil
 	}
-	return fmt.Sprintf("0000000000000000_%016d", int64(o))
+	const zeros = "0000000000000000"
+	b = append(b, zeros...)
+	b = append(b, '_')
+	var digits [20]byte
+	d := strconv.AppendInt(digits[:0], int64(o), 10)
+	b = append(b, zeros[:max(0, len(zeros)-len(d))]...)
+	return append(b, d...), nil
 }
 
 // MarshalText returns the wire form.
-func (o Offset) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
+func (o Offset) MarshalText() ([]byte, error) { return o.AppendText(nil) }
 
 // UnmarshalText reads the wire form.
 func (o *Offset) UnmarshalText(text []byte) error {
