@@ -272,7 +272,9 @@ func TestStateIsCommittedWithTheBatch(t *testing.T) {
 		}
 		var late *engine.Call
 		w.tools = []engine.Tool{w.tool("add", func(_ context.Context, c *engine.Call) engine.Result {
-			late = c
+			if c.ID == "c" {
+				late = c
+			}
 			if err := c.Update("n", add); err != nil {
 				return engine.Result{Failed: true, Content: err.Error()}
 			}

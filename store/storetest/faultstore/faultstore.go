@@ -173,12 +173,13 @@ func (s *Store) Flush() {
 }
 
 // write runs do, which returns whether it wrote anything.
-func (s *Store) write(ctx context.Context, op Op, addr store.Address, do func(context.Context) (bool, error)) error {
+func write[T any](ctx context.Context, s *Store, op Op, addr store.Address, do func(context.Context) (v T, wrote bool, err error)) (T, error) {
+	var zero T
 	s.Flush()
 	s.mu.Lock()
 	if s.crashed {
 		s.mu.Unlock()
-		return ErrCrashed
+		return zero, ErrCrashed
 	}
 	s.calls.add(op)
 	n := s.calls.Total()
@@ -190,28 +191,26 @@ func (s *Store) write(ctx context.Context, op Op, addr store.Address, do func(co
 	p := Point{Op: op, Address: addr, N: n}
 	if hook != nil {
 		if err := hook(ctx, p); err != nil {
-			return err
+			return zero, err
 		}
 	}
-	run := func(ctx context.Context) error {
-		wrote, err := do(ctx)
+	run := func(ctx context.Context) (T, error) {
+		v, wrote, err := do(ctx)
 		if wrote && err == nil {
 			s.mu.Lock()
 			s.written.add(op)
 			s.mu.Unlock()
 		}
-		return err
+		return v, err
 	}
+	var v T
 	var err error
 	switch {
-	case !failing:
-		err = run(ctx)
-	case f.mode == Before:
-	case f.mode == After:
-		err = run(ctx)
+	case !failing, f.mode == After:
+		v, err = run(ctx)
 	case f.mode == Late:
 		s.mu.Lock()
-		s.late = append(s.late, func() { _ = run(context.WithoutCancel(ctx)) })
+		s.late = append(s.late, func() { _, _ = run(context.WithoutCancel(ctx)) })
 		s.mu.Unlock()
 	}
 	if failing && err == nil {
@@ -220,10 +219,13 @@ func (s *Store) write(ctx context.Context, op Op, addr store.Address, do func(co
 	if hook != nil {
 		p.Done, p.Err = true, err
 		if herr := hook(ctx, p); herr != nil {
-			return herr
+			err = herr
 		}
 	}
-	return err
+	if err != nil {
+		return zero, err
+	}
+	return v, nil
 }
 
 // pass is for calls that are not writes.
@@ -236,45 +238,33 @@ func (s *Store) pass() error {
 }
 
 // Admit implements [store.Store].
-func (s *Store) Admit(ctx context.Context, a *store.Admission) (r store.Receipt, err error) {
+func (s *Store) Admit(ctx context.Context, a *store.Admission) (store.Receipt, error) {
 	// A late write must not depend on what the caller does with its buffers.
 	kept := *a
 	kept.Payload, kept.Identity = bytes.Clone(a.Payload), bytes.Clone(a.Identity)
 	kept.Attachments = slices.Clone(a.Attachments)
-	err = s.write(ctx, Admit, a.Address, func(ctx context.Context) (bool, error) {
-		var err error
-		r, err = s.inner.Admit(ctx, &kept)
-		return !r.Duplicate, err
+	return write(ctx, s, Admit, a.Address, func(ctx context.Context) (store.Receipt, bool, error) {
+		r, err := s.inner.Admit(ctx, &kept)
+		return r, !r.Duplicate, err
 	})
-	if err != nil {
-		return store.Receipt{}, err
-	}
-	return r, nil
 }
 
 // Abort implements [store.Store].
-func (s *Store) Abort(ctx context.Context, addr store.Address, payload []byte) (ok bool, err error) {
+func (s *Store) Abort(ctx context.Context, addr store.Address, payload []byte) (bool, error) {
 	payload = bytes.Clone(payload)
-	err = s.write(ctx, Abort, addr, func(ctx context.Context) (bool, error) {
-		var err error
-		ok, err = s.inner.Abort(ctx, addr, payload)
-		return ok, err
+	return write(ctx, s, Abort, addr, func(ctx context.Context) (bool, bool, error) {
+		ok, err := s.inner.Abort(ctx, addr, payload)
+		return ok, ok, err
 	})
-	return ok && err == nil, err
 }
 
 // Append implements [store.Store].
-func (s *Store) Append(ctx context.Context, lease store.Lease, w store.Write) (offset int64, err error) {
+func (s *Store) Append(ctx context.Context, lease store.Lease, w store.Write) (int64, error) {
 	w = store.Write{Payload: bytes.Clone(w.Payload), Settle: slices.Clone(w.Settle)}
-	err = s.write(ctx, Append, lease.Address, func(ctx context.Context) (bool, error) {
-		var err error
-		offset, err = s.inner.Append(ctx, lease, w)
-		return true, err
+	return write(ctx, s, Append, lease.Address, func(ctx context.Context) (int64, bool, error) {
+		offset, err := s.inner.Append(ctx, lease, w)
+		return offset, true, err
 	})
-	if err != nil {
-		return 0, err
-	}
-	return offset, nil
 }
 
 // Read implements [store.Store].
