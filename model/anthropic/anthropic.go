@@ -53,7 +53,9 @@ type Config struct {
 	// scheme gets it through Headers.
 	APIKey string
 
-	// Name is the provider's name in errors and in the origin of messages.
+	// Name is the provider's name in errors and in the origin of messages: the
+	// name under which it is registered and that specifiers begin with. What a
+	// model sent is sent back only where the origin names this provider.
 	// Default: "anthropic".
 	Name string
 

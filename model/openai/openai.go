@@ -44,7 +44,9 @@ type Config struct {
 	// APIKey is sent as a bearer token. It may be empty for a local server.
 	APIKey string
 
-	// Name is the provider's name in errors and in the origin of messages.
+	// Name is the provider's name in errors and in the origin of messages: the
+	// name under which it is registered and that specifiers begin with. What a
+	// model sent is sent back only where the origin names this provider.
 	// Default: "openai".
 	Name string
 

@@ -83,11 +83,16 @@ func (b *Builder) Close(blk *Block) {
 	}
 }
 
-// Done ends every open block and then the answer.
-func (b *Builder) Done(done model.Done) {
+// CloseAll ends every open block.
+func (b *Builder) CloseAll() {
 	for _, blk := range b.blocks[b.ended:] {
 		b.Close(blk)
 	}
+}
+
+// Done ends every open block and then the answer.
+func (b *Builder) Done(done model.Done) {
+	b.CloseAll()
 	b.emit(done)
 }
 
