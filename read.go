@@ -45,7 +45,7 @@ func (in *Instance) Read(ctx context.Context, submission string) (*Reply, error)
 		case err != nil:
 			return nil, fmt.Errorf("flue: looking up submission %s of %s: %w", submission, in.addr, err)
 		case sub.Outcome != "":
-			return in.reply(ctx, submission, inst.UID)
+			return in.reply(ctx, sub, inst.UID)
 		}
 		if err := in.rt.engine.Wait(ctx, in.addr, inst.Head); err != nil {
 			return nil, err
@@ -53,16 +53,18 @@ func (in *Instance) Read(ctx context.Context, submission string) (*Reply, error)
 	}
 }
 
-// reply reads the settled submission's reply from the conversation.
-func (in *Instance) reply(ctx context.Context, submission, uid string) (*Reply, error) {
-	snap, err := in.rt.engine.Snapshot(ctx, in.addr)
+// reply reads a settled submission's reply from the conversation.
+func (in *Instance) reply(ctx context.Context, sub store.Submission, uid string) (*Reply, error) {
+	// What answers a submission usually comes after it. Only a response that
+	// it joined may have begun before.
+	snap, err := in.rt.engine.SnapshotAfter(ctx, in.addr, sub.Offset)
 	if err != nil {
 		return nil, in.missing(err)
 	}
-	r := &Reply{Submission: submission, UID: uid, AnsweredBy: submission}
+	r := &Reply{Submission: sub.ID, UID: uid, AnsweredBy: sub.ID}
 	for i := range snap.Settlements {
 		s := &snap.Settlements[i]
-		if s.SubmissionID != submission {
+		if s.SubmissionID != sub.ID {
 			continue
 		}
 		if s.Outcome != string(Completed) {
@@ -70,6 +72,11 @@ func (in *Instance) reply(ctx context.Context, submission, uid string) (*Reply, 
 		}
 		if s.AnsweredBy != "" {
 			r.AnsweredBy = s.AnsweredBy
+		}
+	}
+	if r.AnsweredBy != sub.ID {
+		if snap, err = in.rt.engine.Snapshot(ctx, in.addr); err != nil {
+			return nil, in.missing(err)
 		}
 	}
 	for i := len(snap.Messages) - 1; i >= 0; i-- {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/flue-go/flue/internal/engine"
@@ -67,7 +68,7 @@ type Config struct {
 
 // HTTPLimits bounds what a handler accepts. The zero value means the defaults.
 type HTTPLimits struct {
-	// Body is the largest request body in bytes. Default 20 MiB.
+	// Body is the largest request body in bytes. Default 32 MiB.
 	Body int64
 }
 
@@ -100,6 +101,9 @@ type Runtime struct {
 	agents map[string]*Agent
 	log    *slog.Logger
 	limits HTTPLimits
+
+	mu       sync.Mutex
+	handlers []*httpapi.Handler
 }
 
 // Open starts a runtime. It takes up at once what earlier processes left
@@ -141,7 +145,17 @@ func Open(ctx context.Context, cfg Config) (*Runtime, error) {
 // turn until ctx ends, then they are cut; either way the next process that
 // opens the store takes them up, without counting that as a failed attempt.
 // Close returns an error if something ignores its context and still runs.
-func (rt *Runtime) Close(ctx context.Context) error { return rt.engine.Close(ctx) }
+//
+// The streams that handlers serve end at once. Close a server before its
+// runtime, so that no message is refused that could still be accepted.
+func (rt *Runtime) Close(ctx context.Context) error {
+	rt.mu.Lock()
+	for _, h := range rt.handlers {
+		h.Close()
+	}
+	rt.mu.Unlock()
+	return rt.engine.Close(ctx)
+}
 
 // Handler serves the conversations of one agent over HTTP, in the protocol of
 // @flue/sdk. It serves paths relative to where it is mounted, such as "/{id}"
@@ -155,7 +169,11 @@ func (rt *Runtime) Handler(agent string) http.Handler {
 	if rt.agents[agent] == nil {
 		panic(fmt.Sprintf("flue: Handler(%q): no such agent; this runtime has %s", agent, list(rt.agents)))
 	}
-	return httpapi.New(httpapi.Config{Backend: &backend{rt, agent}, Logger: rt.log, MaxBody: rt.limits.Body})
+	h := httpapi.New(httpapi.Config{Backend: &backend{rt, agent}, Logger: rt.log, MaxBody: rt.limits.Body})
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	rt.handlers = append(rt.handlers, h)
+	return h
 }
 
 // list names the keys of a map for an error.

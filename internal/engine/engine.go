@@ -150,6 +150,7 @@ func (e *Engine) Close(ctx context.Context) error {
 	select {
 	case <-done:
 		e.cancel(errClosing)
+		e.releaseIdle()
 		return nil
 	case <-ctx.Done():
 	}
@@ -158,9 +159,22 @@ func (e *Engine) Close(ctx context.Context) error {
 	defer patience.Stop()
 	select {
 	case <-done:
+		e.releaseIdle()
 		return nil
 	case <-patience.C:
 		return errors.New("closing the runtime: a model stream, tool or render ignores its context and is still running")
+	}
+}
+
+// releaseIdle gives back the instances that are owned and have no work, so that
+// another process need not wait for this one's lease to lapse.
+func (e *Engine) releaseIdle() {
+	leases := e.slots.leases()
+	if len(leases) == 0 {
+		return
+	}
+	if err := e.cfg.Store.Release(context.WithoutCancel(e.ctx), leases...); err != nil {
+		e.cfg.Log.Warn("giving idle instances back; others can take them when this node's lease has lapsed", "error", err)
 	}
 }
 

@@ -91,9 +91,15 @@ func (e *Engine) Wait(ctx context.Context, addr store.Address, after int64) erro
 
 // Snapshot returns the conversation up to its head.
 func (e *Engine) Snapshot(ctx context.Context, addr store.Address) (*wire.Snapshot, error) {
+	return e.SnapshotAfter(ctx, addr, int64(wire.Start))
+}
+
+// SnapshotAfter returns what the batches after the offset add to a
+// conversation: messages that began before it are missing.
+func (e *Engine) SnapshotAfter(ctx context.Context, addr store.Address, after int64) (*wire.Snapshot, error) {
 	var v wire.Conversation
-	snap := &wire.Snapshot{V: 1, Offset: wire.Start}
-	for after := int64(-1); ; {
+	snap := &wire.Snapshot{V: 1}
+	for {
 		page, err := e.cfg.Store.Read(ctx, addr, after, loadPage)
 		if err != nil {
 			return nil, err
@@ -107,16 +113,22 @@ func (e *Engine) Snapshot(ctx context.Context, addr store.Address) (*wire.Snapsh
 			}
 			for _, c := range project.Chunks(snap.ConversationID, b.Offset, batch) {
 				if err := v.Apply(&c); err != nil {
-					return nil, err
+					return nil, fmt.Errorf("offset %d of %s: %w", b.Offset, addr, err)
 				}
 			}
 			after = b.Offset
 		}
 		if after >= page.Head {
-			snap.Offset = wire.Offset(after)
 			break
 		}
 	}
+	snap.Offset = wire.Offset(after)
 	snap.Messages, snap.Settlements = v.Messages, v.Settlements
+	if snap.Messages == nil {
+		snap.Messages = []wire.Message{}
+	}
+	if snap.Settlements == nil {
+		snap.Settlements = []wire.Settlement{}
+	}
 	return snap, nil
 }

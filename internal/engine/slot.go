@@ -172,6 +172,19 @@ func (t *slots) rest(s *slot, mem *memory) (evicted []store.Lease, ok bool) {
 // slotSize is what an idle slot holds beside its conversation.
 const slotSize = 2048
 
+// leases returns the leases of all slots.
+func (t *slots) leases() []store.Lease {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var out []store.Lease
+	for _, s := range t.byAddr {
+		s.mu.Lock()
+		out = append(out, s.lease)
+		s.mu.Unlock()
+	}
+	return out
+}
+
 // drop forgets the slot.
 func (t *slots) drop(s *slot) {
 	t.mu.Lock()
