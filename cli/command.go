@@ -1,0 +1,110 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// A program is one run of an App.
+type program struct {
+	app      App
+	in       io.Reader
+	out, err io.Writer
+
+	db      string
+	envFile string
+	logging logging
+	release func() error
+}
+
+// execute reads the flags and runs the command.
+func (p *program) execute(ctx context.Context, args []string) error {
+	root := &cobra.Command{
+		Use:           p.app.Name,
+		Short:         p.app.Summary,
+		Version:       version(p.app.Version),
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.SetArgs(append([]string{}, args...))
+	root.SetIn(p.in)
+	root.SetOut(p.out)
+	root.SetErr(p.err)
+	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return fmt.Errorf("%w; see %s --help", err, c.CommandPath())
+	})
+	flags := root.PersistentFlags()
+	flags.StringVar(&p.db, "db", p.defaultDB(), "`file` that keeps the conversations, or "+inMemory+" to forget them")
+	flags.StringVar(&p.envFile, "env-file", defaultEnvFile, "`file` with variables, for those that are not in the environment")
+	flags.TextVar(&p.logging.level, "log-level", slog.LevelInfo, "least `level` that is logged: debug, info, warn or error (run: warn)")
+	flags.StringVar(&p.logging.format, "log-format", "text", "`format` of the log: text or json")
+	if err := p.ownFlags(root); err != nil {
+		return err
+	}
+	root.AddCommand(p.runCommand(), p.serveCommand())
+	defer func() {
+		if p.release != nil {
+			p.closing("the program", p.release)
+		}
+	}()
+	return root.ExecuteContext(ctx)
+}
+
+// ownFlags adds the flags of the App.
+func (p *program) ownFlags(root *cobra.Command) (err error) {
+	if p.app.Flags == nil {
+		return nil
+	}
+	p.app.Flags.VisitAll(func(f *flag.Flag) {
+		if root.PersistentFlags().Lookup(f.Name) != nil {
+			err = errors.Join(err, fmt.Errorf("cli: App.Flags has a flag --%s, which every program has: rename it", f.Name))
+		}
+	})
+	if err == nil {
+		root.PersistentFlags().AddGoFlagSet(p.app.Flags)
+	}
+	return err
+}
+
+// setup makes ready what run and serve need.
+func (p *program) setup(c *cobra.Command) error {
+	if err := p.logging.validate(); err != nil {
+		return err
+	}
+	if err := loadEnv(p.envFile, c.Flags().Changed("env-file")); err != nil {
+		return err
+	}
+	if p.app.Setup != nil {
+		release, err := p.app.Setup(c.Context(), &p.app)
+		p.release = release
+		if err != nil {
+			return err
+		}
+	}
+	if len(p.app.Agents) == 0 {
+		return errors.New("the program has no agents: set App.Agents")
+	}
+	for _, a := range p.app.Agents {
+		if a == nil {
+			return errors.New("the program has a nil agent in App.Agents")
+		}
+	}
+	return nil
+}
+
+// agents names the agents, for a person.
+func (p *program) agents() string {
+	var names []string
+	for _, a := range p.app.Agents {
+		names = append(names, a.Name)
+	}
+	return strings.Join(names, ", ")
+}

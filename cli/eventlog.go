@@ -1,0 +1,58 @@
+package cli
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/flue-go/flue"
+)
+
+// An eventLog writes what agents do to the log, without what was said: no
+// message, argument or result.
+type eventLog struct{ log *slog.Logger }
+
+func (l eventLog) observe(ev flue.Event) {
+	level, msg := slog.LevelDebug, string(ev.Type)
+	at := []slog.Attr{slog.String("instance", ev.Instance.String()), slog.String("submission", ev.Submission)}
+	switch ev.Type {
+	case flue.EventAdmitted:
+		level, msg = slog.LevelInfo, "message accepted"
+	case flue.EventAttemptStarted:
+		if ev.Attempt > 1 {
+			level, msg = slog.LevelInfo, "interrupted work resumed"
+		}
+		at = append(at, slog.Int("attempt", ev.Attempt), slog.String("reason", ev.Reason))
+	case flue.EventReleased:
+		level, msg = slog.LevelInfo, "work left to the next start"
+	case flue.EventTurnStarted:
+		at = append(at, slog.String("turn", ev.Turn), slog.String("model", ev.Model))
+	case flue.EventTurnDone:
+		at = append(at, slog.String("turn", ev.Turn), slog.String("stop", ev.Stop), slog.Int("tokens", ev.Usage.Total()))
+		if ev.Error != nil {
+			level, msg = slog.LevelWarn, "model call failed"
+			at = append(at, slog.Any("error", ev.Error))
+		}
+	case flue.EventToolStarted:
+		at = append(at, slog.String("turn", ev.Turn), slog.String("tool", ev.Tool), slog.String("call", ev.Call))
+	case flue.EventToolDone:
+		at = append(at, slog.String("turn", ev.Turn), slog.String("tool", ev.Tool), slog.String("call", ev.Call), slog.Bool("ok", ev.OK), slog.Duration("took", ev.Took))
+	case flue.EventLog:
+		l.tool(ev, at)
+		return
+	case flue.EventSettled:
+		level, msg = slog.LevelInfo, "message settled"
+		at = append(at, slog.String("outcome", ev.Outcome))
+	case flue.EventText, flue.EventDamaged: // the second is in the runtime's own log
+		return
+	}
+	l.log.LogAttrs(context.Background(), level, msg, at...)
+}
+
+// tool writes a line that a tool has logged, at its own level.
+func (l eventLog) tool(ev flue.Event, at []slog.Attr) {
+	at = append(at, slog.String("tool", ev.Tool), slog.String("call", ev.Call))
+	for _, a := range ev.Log.Attrs {
+		at = append(at, slog.Attr{Key: "tool." + a.Key, Value: a.Value})
+	}
+	l.log.LogAttrs(context.Background(), ev.Log.Level, ev.Log.Message, at...)
+}
