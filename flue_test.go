@@ -45,12 +45,6 @@ func (f *fake) Stream(_ context.Context, req *model.Request) iter.Seq2[model.Eve
 	}
 }
 
-func (f *fake) last() *model.Request {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.requests[len(f.requests)-1]
-}
-
 func text(s string) []model.Block { return []model.Block{{Kind: model.Text, Text: s}} }
 
 func toolCall(name, args string) []model.Block {
@@ -351,7 +345,10 @@ func TestBadDefinitions(t *testing.T) {
 	})
 	render := func(*flue.Render) string { return "" }
 	for _, agents := range [][]*flue.Agent{
-		{nil}, {{Name: "a"}}, {{Name: "", Render: render}}, {{Name: "a/b", Render: render}},
+		{nil},
+		{{Name: "a"}},
+		{{Name: "", Render: render}},
+		{{Name: "a/b", Render: render}},
 		{{Name: "a", Render: render}, {Name: "a", Render: render}},
 		{{Name: "a", Render: render, Durability: flue.Durability{MaxAttempts: -1}}},
 	} {

@@ -42,6 +42,8 @@ type Tool struct {
 // It is not a failure.
 //
 //	return report, flue.EndTurn
+//
+//lint:ignore ST1012 it is an instruction, not a failure, like fs.SkipAll
 var EndTurn = errors.New("flue: end the turn")
 
 // A ToolDefinition is a tool that can be declared with [UseTool]. It is

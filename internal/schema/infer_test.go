@@ -52,7 +52,7 @@ type color struct{ name string }
 
 func (c *color) UnmarshalText(b []byte) error { c.name = string(b); return nil }
 
-type money struct{ cents int64 }
+type money struct{}
 
 func (m *money) UnmarshalJSON([]byte) error { return nil }
 

@@ -102,8 +102,5 @@ func (n *node) inPlace(f func(*node)) {
 	}
 }
 
-// forbids reports whether the additional properties of n are not allowed.
-func (n *node) forbids() bool { return n.additional != nil && n.additional.never }
-
 // tracks reports whether checking n needs to know what its parts evaluated.
 func (n *node) tracks() bool { return n.unevaluatedItems != nil || n.unevaluatedProps != nil }

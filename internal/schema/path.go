@@ -68,22 +68,6 @@ func plainName(key string) bool {
 	return key != ""
 }
 
-// pointerPath renders an RFC 6901 pointer in the same notation.
-func pointerPath(pointer string) string {
-	var b strings.Builder
-	for token := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
-		if token == "" && pointer == "" {
-			break
-		}
-		index, err := strconv.Atoi(token)
-		if err != nil || index < 0 {
-			index = -1
-		}
-		writeStep(&b, unescapePointer(token), index)
-	}
-	return clip(b.String(), maxPath)
-}
-
 func escapePointer(token string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(token, "~", "~0"), "/", "~1")
 }

@@ -94,13 +94,6 @@ func (v *value) drop(gone func(i int) bool) {
 	v.keys, v.items, v.index = v.keys[:kept], v.items[:kept], nil
 }
 
-// remove removes one member, if it is there.
-func (v *value) remove(key string) {
-	if at := v.find(key); at >= 0 {
-		v.drop(func(i int) bool { return i == at })
-	}
-}
-
 // clone returns a copy that shares nothing which can change.
 func (v *value) clone() *value {
 	c := &value{kind: v.kind, truth: v.truth, text: v.text, keys: slices.Clone(v.keys)}
