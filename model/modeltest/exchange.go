@@ -32,7 +32,7 @@ func (r *runner) exchange(t *testing.T, x Exchange) {
 	t.Run("Cancel", func(t *testing.T) { r.cancel(t, x, parts) })
 	t.Run("Break", func(t *testing.T) { r.leave(t, x, parts, complete) })
 	t.Run("Silence", func(t *testing.T) { r.silence(t, x, parts, complete) })
-	t.Run("SlowConsumer", func(t *testing.T) { r.slowConsumer(t, x) })
+	t.Run("SlowConsumer", func(t *testing.T) { r.slowConsumer(t, x, parts, complete) })
 }
 
 // whole tests the answer as it was recorded, in several framings.
@@ -216,16 +216,25 @@ func (r *runner) silence(t *testing.T, x Exchange, parts [][]byte, complete int)
 
 // slowConsumer tests that the idle timeout does not run while the consumer is
 // busy with an event.
-func (r *runner) slowConsumer(t *testing.T, x Exchange) {
-	r.answer(func(w http.ResponseWriter, _ *http.Request) { send(w, x.Stream) })
-	busy := time.NewTimer(2 * idle)
-	defer busy.Stop()
+func (r *runner) slowConsumer(t *testing.T, x Exchange, parts [][]byte, complete int) {
+	n := r.speaking(t, x, parts, complete)
+	if n == 0 {
+		t.Skip("the exchange yields nothing before its end")
+	}
+	awake := make(chan struct{})
+	r.answer(func(w http.ResponseWriter, _ *http.Request) {
+		send(w, parts[:n]...)
+		<-awake
+		send(w, parts[n:]...)
+	})
+	p := r.New(Settings{BaseURL: r.server.URL, APIKey: Key, Client: r.client, IdleTimeout: idle, FirstTimeout: idle})
 	first := true
 	_, err := Collect(t, func(yield func(model.Event, error) bool) {
-		for e, err := range r.provider(idle).Stream(t.Context(), x.Request) {
+		for e, err := range p.Stream(t.Context(), x.Request) {
 			if first {
-				<-busy.C
 				first = false
+				<-time.After(2 * idle)
+				close(awake)
 			}
 			if !yield(e, err) {
 				return
@@ -235,4 +244,21 @@ func (r *runner) slowConsumer(t *testing.T, x Exchange) {
 	if err != nil {
 		t.Errorf("error = %v", err)
 	}
+}
+
+// speaking returns how many parts it takes for the provider to yield an event
+// before the answer is complete; zero when there is none.
+func (r *runner) speaking(t *testing.T, x Exchange, parts [][]byte, complete int) int {
+	t.Helper()
+	sent := 0
+	for i := range parts {
+		if sent += len(parts[i]); sent >= complete {
+			break
+		}
+		r.answer(func(w http.ResponseWriter, _ *http.Request) { send(w, parts[:i+1]...) })
+		if got, _ := Collect(t, r.provider(0).Stream(t.Context(), x.Request)); len(got.Events) > 0 {
+			return i + 1
+		}
+	}
+	return 0
 }

@@ -43,9 +43,6 @@ func (b *Builder) Open(kind model.BlockKind) *Block {
 	return blk
 }
 
-// Len is the number of blocks opened so far.
-func (b *Builder) Len() int { return len(b.blocks) }
-
 // Append adds to the text of blk, or to the arguments of a tool call. Text and
 // reasoning are emitted as a delta; a tool call has none.
 func (b *Builder) Append(blk *Block, s string) {
