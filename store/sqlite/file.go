@@ -75,13 +75,14 @@ func prepareFile(ctx context.Context, file string) error {
 	if err := checkHeader(file, header); err != nil {
 		return err
 	}
-	return checkVersion(file)
+	return checkVersion(file, header)
 }
 
 // The header of a SQLite file.
 const (
 	headerSize          = 100
 	headerMagic         = "SQLite format 3\x00"
+	headerUserVersion   = 60
 	headerApplicationID = 68
 )
 
@@ -116,17 +117,19 @@ func checkHeader(file string, header []byte) error {
 	return nil
 }
 
-// checkVersion reads the version of the format, which may be in the log.
-func checkVersion(file string) (err error) {
-	c, err := dial(file, readOnly)
-	if err != nil {
-		return err
-	}
-	// A connection that may not write leaves the log as it is when it closes.
-	defer func() { err = errors.Join(err, c.close()) }()
-	var v int64
-	if err := c.value("PRAGMA user_version", &v); err != nil {
-		return err
+// checkVersion checks the version of the format. A change of it that has not
+// been merged into the file is in the log.
+func checkVersion(file string, header []byte) error {
+	v := int64(binary.BigEndian.Uint32(header[headerUserVersion:]))
+	if info, err := os.Stat(file + "-wal"); err == nil && info.Size() > 0 {
+		// A connection that may not write leaves the log as it is.
+		c, err := dial(file, readOnly)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(c.value("PRAGMA user_version", &v), c.close()); err != nil {
+			return err
+		}
 	}
 	switch {
 	case v > formatVersion:
@@ -166,7 +169,10 @@ func createFile(ctx context.Context, file string) error {
 	if err := os.Rename(temp, file); err != nil {
 		return fmt.Errorf("create store: %w", err)
 	}
-	return syncDir(filepath.Dir(file))
+	if err := syncDir(filepath.Dir(file)); err != nil {
+		return fmt.Errorf("create store: %w", err)
+	}
+	return nil
 }
 
 func fillFile(ctx context.Context, file string) (err error) {
@@ -196,10 +202,7 @@ func syncDir(dir string) error {
 	}
 	d, err := os.Open(dir)
 	if err != nil {
-		return fmt.Errorf("create store: %w", err)
+		return err
 	}
-	if err := errors.Join(d.Sync(), d.Close()); err != nil {
-		return fmt.Errorf("create store: sync %s: %w", dir, err)
-	}
-	return nil
+	return errors.Join(d.Sync(), d.Close())
 }

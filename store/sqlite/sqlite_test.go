@@ -11,17 +11,6 @@ import (
 	"github.com/flue-go/flue/store/storetest"
 )
 
-// open opens a store, in the test's directory if path is relative. The caller
-// closes it.
-func open(t testing.TB, path string, o sqlite.Options) *sqlite.Store {
-	t.Helper()
-	s, err := sqlite.Open(t.Context(), path, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
 func TestContract(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) store.Store {
 		return open(t, filepath.Join(t.TempDir(), "flue.db"), sqlite.Options{})
@@ -33,18 +22,35 @@ func TestContract(t *testing.T) {
 			return open(t, s.(*sqlite.Store).Path(), sqlite.Options{})
 		},
 		Exclusive: true,
+		Foreign: func(t *testing.T) map[string]error {
+			errs := make(map[string]error)
+			for name, file := range foreign(t) {
+				var s *sqlite.Store
+				if s, errs[name] = sqlite.Open(t.Context(), file, sqlite.Options{}); errs[name] == nil {
+					closeStore(t, s)
+				}
+			}
+			return errs
+		},
 	})
 }
 
 func TestModel(t *testing.T) {
+	checkModel(t, func(s *sqlite.Store) store.Store { return s })
+}
+
+func TestModelWithoutCache(t *testing.T) {
+	checkModel(t, func(s *sqlite.Store) store.Store { return forgetful{s} })
+}
+
+func checkModel(t *testing.T, wrap func(*sqlite.Store) store.Store) {
+	o := sqlite.Options{Sync: sqlite.SyncNormal}
 	n := 0
 	modeltest.Check(t, func(t *testing.T) store.Store {
 		n++
-		return open(t, filepath.Join(t.TempDir(), fmt.Sprint(n, ".db")), sqlite.Options{Sync: sqlite.SyncNormal})
+		return wrap(open(t, filepath.Join(t.TempDir(), fmt.Sprint(n, ".db")), o))
 	}, func(t *testing.T, s store.Store) store.Store {
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
-		return open(t, s.(*sqlite.Store).Path(), sqlite.Options{Sync: sqlite.SyncNormal})
+		closeStore(t, s)
+		return wrap(open(t, s.(interface{ Path() string }).Path(), o))
 	})
 }

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"github.com/flue-go/flue/store"
@@ -174,19 +175,36 @@ func checkTakeEndsOldAppends(k *kit) {
 	k.owned(addr, "n1")
 	for range 20 {
 		l := k.take("n1", addr)
+		var taken atomic.Bool
 		done := make(chan struct{})
+		var running sync.WaitGroup
+		running.Add(4)
 		go func() {
 			defer close(done)
 			concurrently(4, func(int) {
-				for {
-					if _, err := k.Append(k.Context(), l, store.Write{Payload: []byte("work")}); err != nil {
+				for i := 0; ; i++ {
+					if i == 2 {
+						running.Done()
+					}
+					late := taken.Load()
+					_, err := k.Append(k.Context(), l, store.Write{Payload: []byte("work")})
+					if err != nil {
 						k.refused("append by the earlier owner", err, store.ErrFenced)
+						if i < 2 {
+							running.Done()
+						}
+						return
+					}
+					if late {
+						k.Errorf("an append by the earlier owner succeeded after the takeover")
 						return
 					}
 				}
 			})
 		}()
+		running.Wait()
 		newer := k.take("n1", addr)
+		taken.Store(true)
 		head := k.instance(addr).Head
 		equal(k, "offset of the new owner's first append", k.append(newer, "mine"), head+1)
 		<-done

@@ -126,9 +126,19 @@ func checkCloseDuringWrites(k *kit) {
 	}()
 	concurrently(writers, func(g int) {
 		for i := 0; ; i++ {
+			late := false
+			select {
+			case <-closed:
+				late = true
+			default:
+			}
 			_, err := k.Append(k.Context(), l, store.Write{Payload: []byte(fmt.Sprintf("%d-%d", g, i))})
 			if err != nil {
 				k.refused("append while the store closes", err, store.ErrClosed)
+				return
+			}
+			if late {
+				k.Errorf("an append succeeded after Close")
 				return
 			}
 			acked[g]++

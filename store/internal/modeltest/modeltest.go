@@ -206,7 +206,7 @@ func (m *machine) renew(t *rapid.T) {
 // lapse renews a lease for so short a time that it is over.
 func (m *machine) lapse(t *rapid.T) {
 	node := pick(t, "node", nodes)
-	if err := m.store.Renew(m.ctx(), node, 1); err != nil {
+	if err := m.store.Renew(m.ctx(), node, time.Nanosecond); err != nil {
 		t.Fatalf("Renew: %v", err)
 	}
 	delete(m.model.nodes, node)

@@ -1,0 +1,75 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Backup writes a copy of the store, as of one moment, to a new file at path.
+// Writes go on while it runs. The copy is a store of its own, without the log
+// that the original may need, and appears under its name only when it is whole
+// and on disk. It fails if there is a file at path already.
+//
+// If ctx ends first, the backup is given up and leaves nothing.
+func (s *Store) Backup(ctx context.Context, path string) error {
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.leave()
+	if err := s.backup(ctx, path); err != nil {
+		return fmt.Errorf("back up %s to %s: %w", s.file, path, err)
+	}
+	return nil
+}
+
+func (s *Store) backup(ctx context.Context, path string) (err error) {
+	path, err = filepath.Abs(path)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		return errors.Join(err, fs.ErrExist)
+	}
+	// Of two backups to the same path, only one can create this file.
+	temp := path + "-new"
+	f, err := os.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(temp))
+		}
+	}()
+	if err := f.Close(); err != nil {
+		return err
+	}
+	c, err := dial(s.file, readOnly)
+	if err != nil {
+		return err
+	}
+	err = c.exec(ctx, "PRAGMA busy_timeout = 5000", "VACUUM INTO '"+strings.ReplaceAll(temp, "'", "''")+"'")
+	if err := errors.Join(err, c.close()); err != nil {
+		return err
+	}
+	if err := syncFile(temp); err != nil {
+		return err
+	}
+	if err := os.Rename(temp, path); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+func syncFile(file string) error {
+	f, err := os.OpenFile(file, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}

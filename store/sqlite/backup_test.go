@@ -1,0 +1,92 @@
+package sqlite_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/flue-go/flue/store"
+	"github.com/flue-go/flue/store/sqlite"
+)
+
+func TestBackup(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, filepath.Join(dir, "flue.db"), sqlite.Options{Sync: sqlite.SyncNormal})
+	defer closeStore(t, s)
+	admit(t, s, "s1")
+	l := take(t, s)
+	for i := range 100 {
+		appendTo(t, s, l, fmt.Sprint(i))
+	}
+	before := head(t, s)
+
+	// Writes go on meanwhile.
+	stop := make(chan struct{})
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		for i := 100; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+				if _, err := s.Append(t.Context(), l, store.Write{Payload: []byte(fmt.Sprint(i))}); err != nil {
+					t.Errorf("Append during a backup: %v", err)
+					return
+				}
+			}
+		}
+	})
+	path := filepath.Join(dir, "it's a copy.db")
+	err := s.Backup(t.Context(), path)
+	close(stop)
+	writer.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	b := open(t, path, sqlite.Options{})
+	defer closeStore(t, b)
+	copied := journal(t, b)
+	if int64(len(copied)) <= before {
+		t.Errorf("the copy has %d batches, %d were there before", len(copied), before+1)
+	}
+	for i, p := range copied[2:] {
+		if p != fmt.Sprint(i) {
+			t.Errorf("batch %d of the copy is %q", i+2, p)
+		}
+	}
+	if _, err := os.Stat(path + "-new"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the temporary file is left: %v", err)
+	}
+}
+
+func TestBackupReplacesNothing(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, filepath.Join(dir, "flue.db"), sqlite.Options{})
+	defer closeStore(t, s)
+	admit(t, s, "s1")
+	for _, name := range []string{"flue.db", "other"} {
+		path := filepath.Join(dir, name)
+		if name == "other" {
+			if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.Backup(t.Context(), path); !errors.Is(err, fs.ErrExist) {
+			t.Errorf("Backup over %s: error %v, want ErrExist", name, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Backup(ctx, filepath.Join(dir, "never")); !errors.Is(err, context.Canceled) {
+		t.Errorf("Backup with an ended context: error %v", err)
+	}
+	if got := head(t, s); got != 1 {
+		t.Errorf("head is %d, want 1", got)
+	}
+}
