@@ -47,6 +47,9 @@ func newActivity(w io.Writer, own store.Address, m *models, damaged func(error))
 		for line := range a.lines {
 			fmt.Fprintln(w, line)
 		}
+		if a.dropped > 0 { // nobody else touches it once the lines have ended
+			fmt.Fprintln(w, leftOut(a.dropped))
+		}
 	}()
 	return a
 }
@@ -76,7 +79,7 @@ func (a *activity) show(lines ...string) {
 	}
 	if a.dropped > 0 {
 		select {
-		case a.lines <- fmt.Sprintf("(%s left out)", plural(a.dropped, "line")):
+		case a.lines <- leftOut(a.dropped):
 			a.dropped = 0
 		default:
 		}
@@ -89,6 +92,8 @@ func (a *activity) show(lines ...string) {
 		}
 	}
 }
+
+func leftOut(n int) string { return "(" + plural(n, "line") + " left out)" }
 
 // observe shows an event.
 func (a *activity) observe(ev flue.Event) {
