@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // A program is one run of an App.
@@ -26,6 +27,21 @@ type program struct {
 
 // execute reads the flags and runs the command.
 func (p *program) execute(ctx context.Context, args []string) error {
+	root, err := p.command()
+	if err != nil {
+		return err
+	}
+	root.SetArgs(append([]string{}, args...)) // nil would mean those of the process
+	defer func() {
+		if p.release != nil {
+			p.closing("the program", p.release)
+		}
+	}()
+	return root.ExecuteContext(ctx)
+}
+
+// command makes the command line of the program.
+func (p *program) command() (*cobra.Command, error) {
 	root := &cobra.Command{
 		Use:           p.app.Name,
 		Short:         p.app.Summary,
@@ -33,7 +49,6 @@ func (p *program) execute(ctx context.Context, args []string) error {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.SetArgs(append([]string{}, args...))
 	root.SetIn(p.in)
 	root.SetOut(p.out)
 	root.SetErr(p.err)
@@ -46,16 +61,8 @@ func (p *program) execute(ctx context.Context, args []string) error {
 	flags.StringVar(&p.envFile, "env-file", defaultEnvFile, "`file` with variables, for those that are not in the environment")
 	flags.TextVar(&p.logging.level, "log-level", slog.LevelInfo, "least `level` that is logged: debug, info, warn or error (run: warn)")
 	flags.StringVar(&p.logging.format, "log-format", "text", "`format` of the log: text or json")
-	if err := p.ownFlags(root); err != nil {
-		return err
-	}
 	root.AddCommand(p.runCommand(), p.serveCommand())
-	defer func() {
-		if p.release != nil {
-			p.closing("the program", p.release)
-		}
-	}()
-	return root.ExecuteContext(ctx)
+	return root, p.ownFlags(root)
 }
 
 // ownFlags adds the flags of the App.
@@ -64,14 +71,30 @@ func (p *program) ownFlags(root *cobra.Command) (err error) {
 		return nil
 	}
 	p.app.Flags.VisitAll(func(f *flag.Flag) {
-		if root.PersistentFlags().Lookup(f.Name) != nil {
-			err = errors.Join(err, fmt.Errorf("cli: App.Flags has a flag --%s, which every program has: rename it", f.Name))
+		if taken(root, f.Name) {
+			err = errors.Join(err, fmt.Errorf("cli: App.Flags has a flag %q, which every program has: rename it", f.Name))
 		}
 	})
 	if err == nil {
 		root.PersistentFlags().AddGoFlagSet(p.app.Flags)
 	}
 	return err
+}
+
+// taken reports whether a command has a flag of the name, or one of a single
+// letter that is the same.
+func taken(root *cobra.Command, name string) bool {
+	if name == "help" || name == "h" || name == "version" || name == "v" {
+		return true
+	}
+	for _, c := range append([]*cobra.Command{root}, root.Commands()...) {
+		for _, flags := range [...]*pflag.FlagSet{c.PersistentFlags(), c.Flags()} {
+			if flags.Lookup(name) != nil || (len(name) == 1 && flags.ShorthandLookup(name) != nil) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // setup makes ready what run and serve need.
