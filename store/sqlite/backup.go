@@ -8,6 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+
+	"github.com/flue-go/flue/store"
 )
 
 // Backup writes a copy of the store, as of one moment, to a new file at path.
@@ -15,13 +18,28 @@ import (
 // that the original may need, and appears under its name only when it is whole
 // and on disk. It fails if there is a file at path already.
 //
-// If ctx ends first, the backup is given up and leaves nothing.
+// If ctx ends or the store is closed first, the backup is given up and leaves
+// nothing.
 func (s *Store) Backup(ctx context.Context, path string) error {
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
 	defer s.leave()
+	ctx, cancel := context.WithCancelCause(ctx)
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	defer cancel(nil)
+	watch.Go(func() {
+		select {
+		case <-s.quit:
+			cancel(store.ErrClosed)
+		case <-ctx.Done():
+		}
+	})
 	if err := s.backup(ctx, path); err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
 		return fmt.Errorf("back up %s to %s: %w", s.file, path, err)
 	}
 	return nil

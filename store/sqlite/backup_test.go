@@ -90,3 +90,25 @@ func TestBackupReplacesNothing(t *testing.T) {
 		t.Errorf("head is %d, want 1", got)
 	}
 }
+
+func TestCloseDuringBackup(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, filepath.Join(dir, "flue.db"), sqlite.Options{Sync: sqlite.SyncNormal})
+	admit(t, s, "s1")
+	l := take(t, s)
+	for range 20 {
+		appendTo(t, s, l, string(fill("", 1<<20)))
+	}
+	done := make(chan error)
+	go func() { done <- s.Backup(t.Context(), filepath.Join(dir, "copy.db")) }()
+	closeStore(t, s)
+	err := <-done
+	if err != nil && !errors.Is(err, store.ErrClosed) {
+		t.Errorf("Backup: error %v, want none or ErrClosed", err)
+	}
+	for _, name := range []string{"copy.db", "copy.db-new"} {
+		if _, serr := os.Stat(filepath.Join(dir, name)); err != nil && !errors.Is(serr, fs.ErrNotExist) {
+			t.Errorf("the backup that was given up left %s", name)
+		}
+	}
+}

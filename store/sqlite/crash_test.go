@@ -20,7 +20,7 @@ var ctx = context.Background() // of the child processes
 // A process that is killed while it writes loses nothing that it acknowledged,
 // and what it left can be written on at once.
 func TestKill(t *testing.T) {
-	cycles := 30
+	cycles := 20
 	if testing.Short() {
 		cycles = 3
 	}
@@ -146,7 +146,7 @@ func TestTornLog(t *testing.T) {
 		}
 	}
 
-	cuts := 40
+	cuts := 20
 	if testing.Short() {
 		cuts = 5
 	}

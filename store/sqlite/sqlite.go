@@ -90,12 +90,13 @@ type Store struct {
 	writer  *writer
 	readers chan *reader // idle ones; nil stands for one that is not open yet
 
-	// life is held for reading by every call, and for writing by Close.
-	life   sync.RWMutex
+	life   sync.Mutex
 	closed bool
+	calls  sync.WaitGroup // in flight; grows only while not closed
+	close  sync.Once
 
-	quit    chan struct{} // closed to end the checkpointer
-	running sync.WaitGroup
+	quit    chan struct{}  // closed to end the checkpointer and backups
+	running sync.WaitGroup // the writer and the checkpointer
 }
 
 // Open opens the store in the file at path, or creates it there; its directory
@@ -164,27 +165,31 @@ func (s *Store) enter(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	s.life.RLock()
-	if s.closed {
-		s.life.RUnlock()
-		return store.ErrClosed
-	}
-	return nil
-}
-
-func (s *Store) leave() { s.life.RUnlock() }
-
-// Close implements [store.Store]. The log is merged into the file, which is
-// complete without it afterwards.
-func (s *Store) Close() error {
 	s.life.Lock()
 	defer s.life.Unlock()
 	if s.closed {
-		return nil
+		return store.ErrClosed
 	}
+	s.calls.Add(1)
+	return nil
+}
+
+func (s *Store) leave() { s.calls.Done() }
+
+// Close implements [store.Store]. The log is merged into the file, which is
+// complete without it afterwards. A backup that is running is given up.
+func (s *Store) Close() (err error) {
+	s.close.Do(func() { err = s.shut() })
+	return err
+}
+
+func (s *Store) shut() error {
+	s.life.Lock()
 	s.closed = true
-	s.queue.close()
+	s.life.Unlock()
 	close(s.quit)
+	s.calls.Wait()
+	s.queue.close()
 	s.running.Wait()
 	var errs []error
 	for range cap(s.readers) {

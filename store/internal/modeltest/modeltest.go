@@ -41,6 +41,9 @@ func Check(t *testing.T, open func(t *testing.T) store.Store, reopen func(t *tes
 			"reopen":  m.restart,
 			"":        m.compare,
 		})
+		for _, addr := range addrs {
+			m.compareOne(rt, addr)
+		}
 	})
 }
 
@@ -256,26 +259,26 @@ func (m *machine) restart(t *rapid.T) {
 	m.model.restart()
 }
 
-// compare compares all that can be seen, after every step.
-func (m *machine) compare(t *rapid.T) {
-	for _, addr := range addrs {
-		want, wantErr := m.model.read(addr, -1, 0)
-		in, err := m.store.Instance(m.ctx(), addr)
-		sameError(t, "Instance", err, wantErr)
-		same(t, "instance", in, want.Instance)
-		if err != nil {
-			continue
-		}
-		p, err := m.store.Read(m.ctx(), addr, -1, 0)
-		if err != nil {
-			t.Fatalf("Read: %v", err)
-		}
-		sameBatches(t, p.Batches, want.Batches)
-		for _, id := range submissions {
-			want, wantErr := m.model.submission(addr, id)
-			got, err := m.store.Submission(m.ctx(), addr, id)
-			sameError(t, "Submission", err, wantErr)
-			same(t, "submission", got, want)
-		}
+// compare compares what can be seen of some instance, after every step.
+func (m *machine) compare(t *rapid.T) { m.compareOne(t, pick(t, "compare", addrs)) }
+
+func (m *machine) compareOne(t *rapid.T, addr store.Address) {
+	want, wantErr := m.model.read(addr, -1, 0)
+	in, err := m.store.Instance(m.ctx(), addr)
+	sameError(t, "Instance", err, wantErr)
+	same(t, "instance", in, want.Instance)
+	if err != nil {
+		return
+	}
+	p, err := m.store.Read(m.ctx(), addr, -1, 0)
+	if err != nil {
+		t.Fatalf("Read: %v", err)
+	}
+	sameBatches(t, p.Batches, want.Batches)
+	for _, id := range submissions {
+		want, wantErr := m.model.submission(addr, id)
+		got, err := m.store.Submission(m.ctx(), addr, id)
+		sameError(t, "Submission", err, wantErr)
+		same(t, "submission", got, want)
 	}
 }
