@@ -17,7 +17,7 @@ type Mask struct {
 
 // ids are the forms of ids that were recorded, longest first.
 var ids = regexp.MustCompile(strings.Join([]string{
-	`entry_submission_aborted_sub_(?:ik_)?[0-9A-Za-z]+`,
+	`entry_submission_(?:aborted|interrupted)_sub_(?:ik_)?[0-9A-Za-z]+`,
 	`entry_recovery_entry_[0-9A-Za-z]+_stream_(?:interrupted|continued)`,
 	`att_direct_sub_(?:ik_)?[0-9A-Za-z]+_\d+`,
 	`entry_direct_[0-9A-Za-z_-]+`,
@@ -48,7 +48,7 @@ func (m *Mask) id(id string) string {
 }
 
 func kindOf(id string) string {
-	for _, k := range []string{"entry_submission_aborted", "entry_recovery", "att_direct", "entry_direct", "sub_ik"} {
+	for _, k := range []string{"entry_submission_aborted", "entry_submission_interrupted", "entry_recovery", "att_direct", "entry_direct", "sub_ik"} {
 		if strings.HasPrefix(id, k+"_") {
 			return k
 		}

@@ -29,7 +29,7 @@ func mounted(c httpapi.Config) http.Handler {
 
 func recording(t testing.TB, name string) *transcript.Transcript {
 	t.Helper()
-	r, err := transcript.ReadFile(filepath.Join("testdata", name+".txt"))
+	r, err := transcript.ReadFile(filepath.Join("..", "..", "conformance", "testdata", "wire", name+".txt"))
 	if err != nil {
 		t.Fatal(err)
 	}

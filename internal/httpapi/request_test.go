@@ -76,6 +76,17 @@ func TestBodyLimits(t *testing.T) {
 	}
 }
 
+// A body whose length is unknown is a body, so it needs a Content-Type.
+func TestBodyWithoutContentType(t *testing.T) {
+	h := mounted(httpapi.Config{Backend: newFake()})
+	r := httptest.NewRequest("POST", "/agents/chat/c", reader{strings.NewReader(`{"kind":"user","body":"x"}`)})
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	if w.Code != http.StatusUnsupportedMediaType {
+		t.Errorf("got %d %s, want 415", w.Code, w.Body)
+	}
+}
+
 type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
