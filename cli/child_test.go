@@ -4,22 +4,17 @@ package cli_test
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // A child is the program of testApp in a process of its own.
@@ -31,9 +26,6 @@ type child struct {
 	dir    string
 }
 
-// childPatience bounds every wait for a child.
-const childPatience = 30 * time.Second
-
 // start starts a program in dir, with a mark file for the tool pause.
 func start(t *testing.T, dir string, args ...string) *child {
 	t.Helper()
@@ -42,7 +34,7 @@ func start(t *testing.T, dir string, args ...string) *child {
 	c := &child{t: t, dir: dir, stderr: newWatched()}
 	c.cmd = exec.CommandContext(ctx, os.Args[0], args...)
 	c.cmd.Dir = dir
-	c.cmd.Env = append(os.Environ(), childVariable+"=1", "TEST_MARK="+filepath.Join(dir, "mark"),
+	c.cmd.Env = append(os.Environ(), childVariable+"=1", "GORACE=atexit_sleep_ms=0", "TEST_MARK="+filepath.Join(dir, "mark"),
 		"ANTHROPIC_API_KEY=", "ANTHROPIC_BASE_URL=", "OPENAI_API_KEY=", "OPENAI_BASE_URL=", "PORT=")
 	c.cmd.Stderr = c.stderr
 	stdout, err := c.cmd.StdoutPipe()
@@ -80,50 +72,6 @@ func (c *child) signal(s os.Signal) {
 	c.t.Helper()
 	if err := c.cmd.Process.Signal(s); err != nil {
 		c.t.Fatal(err)
-	}
-}
-
-// watched gathers what is written to it and tells when it has something.
-type watched struct {
-	mu    sync.Mutex
-	text  bytes.Buffer
-	grown chan struct{}
-}
-
-func newWatched() *watched { return &watched{grown: make(chan struct{})} }
-
-func (w *watched) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.text.Write(p)
-	close(w.grown)
-	w.grown = make(chan struct{})
-	return len(p), nil
-}
-
-func (w *watched) String() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.text.String()
-}
-
-// await returns when the text matches.
-func (w *watched) await(t *testing.T, pattern string) {
-	t.Helper()
-	re := regexp.MustCompile(pattern)
-	limit := time.After(childPatience)
-	for {
-		w.mu.Lock()
-		ok, grown := re.Match(w.text.Bytes()), w.grown
-		w.mu.Unlock()
-		if ok {
-			return
-		}
-		select {
-		case <-grown:
-		case <-limit:
-			t.Fatalf("waiting for %q in:\n%s", pattern, w)
-		}
 	}
 }
 
@@ -330,22 +278,4 @@ func body(t *testing.T, res *http.Response, err error) (int, string) {
 		t.Fatal(err)
 	}
 	return res.StatusCode, string(b)
-}
-
-// waitForFile returns when there is a file.
-func waitForFile(t *testing.T, path string) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	limit := time.After(childPatience)
-	for {
-		if _, err := os.Stat(path); err == nil {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-limit:
-			t.Fatal(fmt.Errorf("there is no file %s", path))
-		}
-	}
 }

@@ -20,6 +20,7 @@ func TestScripts(t *testing.T) {
 			for _, name := range [...]string{"ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "OPENAI_API_KEY", "OPENAI_BASE_URL", "PORT"} {
 				e.Setenv(name, "")
 			}
+			e.Setenv("GORACE", "atexit_sleep_ms=0") // each program would else end a second late
 			return os.WriteFile(filepath.Join(e.WorkDir, "dot.gif"), gif, 0o600)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
