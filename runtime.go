@@ -70,6 +70,11 @@ type Config struct {
 type HTTPLimits struct {
 	// Body is the largest request body in bytes. Default 32 MiB.
 	Body int64
+
+	// TrustForwarded lets X-Forwarded-Proto and X-Forwarded-Host decide which
+	// URL clients are told to read from. Set it only behind a proxy that sets
+	// or removes these headers itself.
+	TrustForwarded bool
 }
 
 // An Event tells an observer what happened. Which fields are set depends on
@@ -169,7 +174,9 @@ func (rt *Runtime) Handler(agent string) http.Handler {
 	if rt.agents[agent] == nil {
 		panic(fmt.Sprintf("flue: Handler(%q): no such agent; this runtime has %s", agent, list(rt.agents)))
 	}
-	h := httpapi.New(httpapi.Config{Backend: &backend{rt, agent}, Logger: rt.log, MaxBody: rt.limits.Body})
+	h := httpapi.New(httpapi.Config{
+		Backend: &backend{rt, agent}, Logger: rt.log, MaxBody: rt.limits.Body, TrustForwarded: rt.limits.TrustForwarded,
+	})
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
 	rt.handlers = append(rt.handlers, h)
