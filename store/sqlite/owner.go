@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/flue-go/flue/store"
 )
 
-// claims is how many instances are claimed between two looks at other ops.
+// claims is how many instances are claimed or released in one op, so that it
+// does not keep the others waiting.
 const claims = 256
 
 // Claim implements [store.Store]. It gives away the oldest instances first.
@@ -112,16 +114,30 @@ func (s *Store) Renew(ctx context.Context, node string, ttl time.Duration) error
 
 // Release implements [store.Store].
 func (s *Store) Release(ctx context.Context, leases ...store.Lease) error {
-	return s.submit(ctx, 0, func(w *writer) error {
-		for _, l := range leases {
-			e, err := w.instance(l.Address)
-			if err != nil {
-				return fmt.Errorf("release %v: %w", l.Address, err)
-			}
-			if e != nil {
-				w.owners.Release(e.id, l.Node, l.Epoch)
-			}
+	for some := range slices.Chunk(leases, claims) {
+		if err := s.submit(ctx, 0, func(w *writer) error { return w.release(some) }); err != nil {
+			return err
 		}
-		return nil
-	})
+	}
+	// Without leases there is nothing to wait for, but a closed store says so.
+	if len(leases) == 0 {
+		if err := s.enter(ctx); err != nil {
+			return err
+		}
+		s.leave()
+	}
+	return nil
+}
+
+func (w *writer) release(leases []store.Lease) error {
+	for _, l := range leases {
+		e, err := w.instance(l.Address)
+		if err != nil {
+			return fmt.Errorf("release %v: %w", l.Address, err)
+		}
+		if e != nil {
+			w.owners.Release(e.id, l.Node, l.Epoch)
+		}
+	}
+	return nil
 }
