@@ -170,6 +170,9 @@ func TestServe(t *testing.T) {
 	if status, body := get(t, url); status != http.StatusOK || !strings.Contains(body, "hello over http") {
 		t.Errorf("the conversation is %d %s", status, body)
 	}
+	if _, body := postFrom(t, url, "agents.example", `{"kind":"user","body":"say it"}`); strings.Contains(body, "agents.example") {
+		t.Errorf("without --trust-proxy a forwarded host is believed: %s", body)
+	}
 	if s := c.stderr.String(); strings.Contains(s, "hello over http") {
 		t.Errorf("the log has the text of a message:\n%s", s)
 	}
@@ -184,6 +187,18 @@ func TestServe(t *testing.T) {
 	}
 
 	c.signal(syscall.SIGTERM)
+	if code, _ := c.wait(); code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
+}
+
+func TestServeBehindProxy(t *testing.T) {
+	c := start(t, t.TempDir(), "serve", "--addr", "127.0.0.1:0", "--trust-proxy")
+	status, body := postFrom(t, c.base()+"/agents/echo/a", "agents.example", `{"kind":"user","body":"say it"}`)
+	if status != http.StatusAccepted || !strings.Contains(body, "https://agents.example/agents/echo/a") {
+		t.Errorf("%d %s, want a URL at the proxy", status, body)
+	}
+	c.signal(os.Interrupt)
 	if code, _ := c.wait(); code != 0 {
 		t.Errorf("exit code %d, want 0", code)
 	}
@@ -264,6 +279,20 @@ func get(t *testing.T, url string) (int, string) {
 func post(t *testing.T, url, json string) (int, string) {
 	t.Helper()
 	res, err := http.Post(url, "application/json", strings.NewReader(json))
+	return body(t, res, err)
+}
+
+// postFrom posts as a proxy does that is known as host.
+func postFrom(t *testing.T, url, host, json string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(json))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("X-Forwarded-Host", host)
+	req.Header.Set("X-Forwarded-Proto", "https")
+	res, err := http.DefaultClient.Do(req)
 	return body(t, res, err)
 }
 

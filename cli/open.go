@@ -43,10 +43,10 @@ func (p *program) openStore(ctx context.Context) (store.Store, error) {
 }
 
 // openRuntime starts the agents on the store.
-func (p *program) openRuntime(ctx context.Context, st store.Store, m *models, log *slog.Logger, observe func(flue.Event)) (*flue.Runtime, error) {
+func (p *program) openRuntime(ctx context.Context, st store.Store, m *models, log *slog.Logger, observe func(flue.Event), http flue.HTTPLimits) (*flue.Runtime, error) {
 	return flue.Open(ctx, flue.Config{
 		Agents: p.app.Agents, Providers: m.providers, Catalog: catalog.Lookup, Store: st,
-		Log: log, Observe: observe,
+		Log: log, Observe: observe, HTTP: http,
 	})
 }
 

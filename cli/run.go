@@ -97,7 +97,7 @@ func (r *run) run(ctx context.Context, c *cobra.Command, args []string) error {
 	} else if message == nil {
 		return errors.New("no message: give one with -m, as arguments, or - to read it from standard input")
 	}
-	rt, err := r.openRuntime(ctx, st, m, r.runLog(c), a.observe)
+	rt, err := r.openRuntime(ctx, st, m, r.runLog(c), a.observe, flue.HTTPLimits{})
 	if err != nil {
 		return err
 	}

@@ -41,6 +41,7 @@ next time. A second signal ends it at once.`,
 	flags.StringVar(&s.addr, "addr", "", "`address` to listen on (default 127.0.0.1:3000)")
 	flags.DurationVar(&s.drain, "drain", 15*time.Second, "`time` that running turns get at shutdown")
 	flags.StringArrayVar(&s.hosts, "host", nil, "`name` that requests to a loopback address may use beside localhost, such as that of a proxy; * for any; may be repeated")
+	flags.BoolVar(&s.proxy, "trust-proxy", false, "believe X-Forwarded-Proto and X-Forwarded-Host, which a proxy in front must set or remove itself")
 	return c
 }
 
@@ -50,6 +51,7 @@ type server struct {
 	addr  string
 	drain time.Duration
 	hosts []string
+	proxy bool
 
 	log *slog.Logger
 }
@@ -89,7 +91,7 @@ func (s *server) serve(ctx context.Context, c *cobra.Command) error {
 		return err
 	}
 	defer s.closing("the conversations", st.Close)
-	rt, err := s.openRuntime(ctx, st, m, s.log, eventLog{s.log}.observe)
+	rt, err := s.openRuntime(ctx, st, m, s.log, eventLog{s.log}.observe, flue.HTTPLimits{TrustForwarded: s.proxy})
 	if err != nil {
 		return err
 	}
