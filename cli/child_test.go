@@ -123,7 +123,11 @@ func TestTerminateKeepsWork(t *testing.T) {
 
 func TestKilledWorkIsResumed(t *testing.T) {
 	dir := t.TempDir()
-	c := start(t, dir, "run", "--id", "a", "-m", "pause")
+	c := start(t, dir, "run", "--id", "a", "-m", "say this is finished")
+	if code, _ := c.wait(); code != 0 {
+		t.Fatalf("exit code %d, want 0", code)
+	}
+	c = start(t, dir, "run", "--id", "a", "-m", "pause")
 	c.stderr.await(t, `call    pause`)
 	c.signal(os.Kill)
 	c.wait()
@@ -135,8 +139,8 @@ func TestKilledWorkIsResumed(t *testing.T) {
 	c.stderr.await(t, `resume  1 unfinished message in this conversation`)
 	c.stderr.await(t, `resume  an interrupted message, attempt 2`)
 	c = start(t, dir, "run", "--id", "a", "-m", "count")
-	if code, stdout := c.wait(); code != 0 || stdout != "messages: 3\n" {
-		t.Errorf("exit code %d and %q, want 0 and all three messages", code, stdout)
+	if code, stdout := c.wait(); code != 0 || stdout != "messages: 4\n" {
+		t.Errorf("exit code %d and %q, want 0 and all four messages", code, stdout)
 	}
 }
 

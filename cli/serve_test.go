@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/flue-go/flue"
 	"github.com/flue-go/flue/model"
@@ -140,6 +142,31 @@ func TestAnnounce(t *testing.T) {
 	var body struct{ Kind, Body string }
 	if err := json.Unmarshal([]byte(words[len(words)-1]), &body); err != nil || body.Kind != "user" || body.Body != message {
 		t.Errorf("the body is %s (%v)", words[len(words)-1], err)
+	}
+}
+
+// deadlined is a response whose connection notes how long it may be read from.
+type deadlined struct {
+	http.ResponseWriter
+	at time.Time
+}
+
+func (d *deadlined) SetReadDeadline(at time.Time) error {
+	d.at = at
+	return nil
+}
+
+func TestBoundBody(t *testing.T) {
+	h := boundBody(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	for _, tt := range []struct {
+		body  io.Reader
+		bound bool
+	}{{nil, false}, {strings.NewReader("{}"), true}, {io.MultiReader(strings.NewReader("{}")), true}} {
+		w := &deadlined{ResponseWriter: httptest.NewRecorder()}
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/agents/helper/a", tt.body))
+		if left := time.Until(w.at); tt.bound != (left > 0 && left <= bodyTimeout) {
+			t.Errorf("a body of type %T may be read until %v", tt.body, w.at)
+		}
 	}
 }
 
