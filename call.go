@@ -19,12 +19,23 @@ func callFrom(ctx context.Context) *engine.Call {
 	return c
 }
 
-// CallID returns the id of the tool call that ctx belongs to: the same id that
-// the conversation shows for the call. Use it to tie what the call does in
-// other systems to the call. It is empty if ctx is not that of a tool call.
+// CallID returns the id of the tool call that ctx belongs to: the id that the
+// conversation shows for the call. The model's provider chose it, so it is
+// unique within a response only; see [CallKey]. It is empty if ctx is not that of
+// a tool call.
 func CallID(ctx context.Context) string {
 	if c := callFrom(ctx); c != nil {
 		return c.ID
+	}
+	return ""
+}
+
+// CallKey returns a key for the tool call that ctx belongs to, unique among all
+// calls of all instances. Pass it as the idempotency key to systems in which the
+// call must act at most once. It is empty if ctx is not that of a tool call.
+func CallKey(ctx context.Context) string {
+	if c := callFrom(ctx); c != nil {
+		return c.Key
 	}
 	return ""
 }

@@ -122,6 +122,7 @@ func TestToolResults(t *testing.T) {
 		{"a result that is not JSON", `{"word":"a"}`, func(context.Context, echoInput) (any, error) { return make(chan int), nil }, "could not be used"},
 		{"a panic", `{"word":"a"}`, func(context.Context, echoInput) (any, error) { panic("private") }, "internal error (panic)"},
 		{"the call's id", `{"word":"a"}`, func(ctx context.Context, _ echoInput) (any, error) { return flue.CallID(ctx), nil }, "c_echo"},
+		{"the call's key", `{"word":"a"}`, func(ctx context.Context, _ echoInput) (any, error) { return flue.CallKey(ctx), nil }, "call_"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -81,6 +81,9 @@ type HTTPLimits struct {
 // its Type; see the Event constants.
 type Event = engine.Event
 
+// A LogLine is a line that a tool logged; see [Log].
+type LogLine = engine.LogLine
+
 // EventType names what an [Event] tells.
 type EventType = engine.EventType
 

@@ -1,6 +1,11 @@
 package journal
 
-import "github.com/go-json-experiment/json/jsontext"
+import (
+	"slices"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
 
 // Intake records may be appended by any process.
 
@@ -10,7 +15,7 @@ type Born struct {
 	ID          string         `json:"id"`
 	UID         string         `json:"uid"`
 	Incarnation string         `json:"incarnation"`
-	InitialData jsontext.Value `json:"initialData,omitempty"` // as the creator sent it, after validation
+	InitialData jsontext.Value `json:"initialData,omitzero"` // as the creator sent it, after validation
 }
 
 // Admitted accepts a submission. It is not yet part of the conversation: the
@@ -117,12 +122,67 @@ type TurnDone struct {
 	Submission string     `json:"sub"`
 	Stop       Stop       `json:"stop"`
 	Blocks     []Block    `json:"blocks,omitempty"`
-	Sent       []int      `json:"sent,omitempty"` // bytes of each block's text that earlier TurnDeltas hold
+	Sent       []int      `json:"sent,omitempty"` // bytes of each block's text that earlier TurnDeltas hold; see Unsent
 	Usage      Usage      `json:"usage,omitzero"`
 	Error      *TurnError `json:"error,omitempty"` // with StopError
 	Provider   string     `json:"provider"`
 	Model      string     `json:"model"`
+
+	// Answered is the model that answered, by the provider's word, when that is
+	// not the one that was asked for.
+	Answered string `json:"answered,omitzero"`
 }
+
+// Unsent returns the text of block i that no TurnDelta holds. If what was sent
+// ends within a character, the whole character is unsent.
+func (t *TurnDone) Unsent(i int) string {
+	text := t.Blocks[i].Text
+	if i >= len(t.Sent) {
+		return text
+	}
+	return text[boundary(text, t.Sent[i]):]
+}
+
+// boundary returns n if the n-th byte of text begins a character, or else where
+// the character begins that holds it. It keeps n within the text.
+func boundary(text string, n int) int {
+	n = min(max(n, 0), len(text))
+	for back := 1; back < utf8.UTFMax && back <= n; back++ {
+		if _, size := utf8.DecodeRuneInString(text[n-back:]); size > back {
+			return n - back
+		}
+	}
+	return n
+}
+
+// mend returns what to store for r, which is r itself unless that would not be
+// read as it was meant.
+func mend(r Record) Record {
+	t, ok := r.(*TurnDone)
+	if !ok || !slices.ContainsFunc(t.Blocks, broken) {
+		return r
+	}
+	m := *t
+	m.Blocks, m.Sent = slices.Clone(t.Blocks), slices.Clone(t.Sent)
+	for i := range m.Blocks {
+		b := &m.Blocks[i]
+		if len(b.Opaque) == 0 {
+			b.Opaque = nil
+		}
+		if i < len(m.Sent) { // the bytes that are replaced become longer
+			m.Sent[i] = len(valid(b.Text[:boundary(b.Text, m.Sent[i])]))
+		}
+		b.Text = valid(b.Text)
+	}
+	return &m
+}
+
+func broken(b Block) bool {
+	return !utf8.ValidString(b.Text) || (b.Opaque != nil && len(b.Opaque) == 0)
+}
+
+// valid returns s with each byte that is not UTF-8 replaced, as Encode does.
+func valid(s string) string { return string([]rune(s)) }
 
 // Stop says how a turn ended.
 type Stop string
@@ -162,8 +222,8 @@ type Outcome struct {
 	Call       string         `json:"call"`
 	Tool       string         `json:"tool"`
 	Failed     bool           `json:"failed,omitzero"`
-	Content    string         `json:"content"`          // what the model reads
-	Output     jsontext.Value `json:"output,omitempty"` // what clients see, when it succeeded
+	Content    string         `json:"content"`         // what the model reads
+	Output     jsontext.Value `json:"output,omitzero"` // what clients see, when it succeeded
 	EndTurn    bool           `json:"endTurn,omitzero"`
 	DurationMS *int64         `json:"ms,omitempty"` // absent when the call was interrupted
 
@@ -190,7 +250,7 @@ type ToolBatch struct {
 type Settled struct {
 	Submission string         `json:"sub"`
 	Outcome    string         `json:"outcome"`
-	Error      jsontext.Value `json:"error,omitempty"` // safe to show to clients
+	Error      jsontext.Value `json:"error,omitzero"`  // safe to show to clients
 	AnsweredBy string         `json:"answer,omitzero"` // the submission whose response answered it
 }
 

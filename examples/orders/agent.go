@@ -54,6 +54,6 @@ func refundOrder(shop *Shop) *flue.ToolDefinition {
 		Timeout: 15 * time.Second,
 	}, func(ctx context.Context, in RefundInput) (*Refund, error) {
 		flue.Log(ctx).Info("refunding", "order", in.OrderID, "reason", string(in.Reason))
-		return shop.Refund(ctx, in.OrderID, in.Reason, flue.CallID(ctx))
+		return shop.Refund(ctx, in.OrderID, in.Reason, flue.CallKey(ctx))
 	})
 }

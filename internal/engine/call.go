@@ -18,6 +18,7 @@ var ErrCallOver = errors.New("the tool call is over, so it can no longer write")
 // A Call is what one running tool call may reach.
 type Call struct {
 	ID   string
+	Key  string // unique among all calls of all instances, and the same if the call is run again
 	Tool string
 	Log  *slog.Logger
 

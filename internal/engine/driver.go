@@ -101,6 +101,10 @@ func isDamage(err error) bool {
 // same again; other instances go on.
 func (e *Engine) damaged(s *slot, err error) {
 	e.cfg.Log.Error("an instance's journal cannot be continued; it is set aside until this program starts again", "instance", s.addr.String(), "error", err)
+	s.mu.Lock()
+	s.damage = err
+	s.mu.Unlock()
+	e.hub.poke(s.addr)
 	e.cfg.Observe(Event{Type: EventDamaged, Time: time.Now(), Instance: s.addr, Error: err})
 }
 

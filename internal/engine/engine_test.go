@@ -14,6 +14,7 @@ import (
 
 	"github.com/flue-go/flue/internal/engine"
 	"github.com/flue-go/flue/model"
+	"github.com/flue-go/flue/store"
 	"github.com/flue-go/flue/store/memstore"
 	"github.com/flue-go/flue/store/storetest/faultstore"
 )
@@ -559,6 +560,54 @@ func TestManyInstancesDoNotWaitForEachOther(t *testing.T) {
 		}
 		if took := time.Since(began); took > 2*time.Second {
 			t.Errorf("500 conversations of one second took %v", took)
+		}
+	})
+}
+
+// A journal that cannot be continued is set aside with a clear error. It
+// blocks nobody else, and what was accepted is not lost.
+func TestDamagedInstance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.reply = echo
+		s := memstore.New()
+		e := w.start(t, s)
+		settled(t, e, chat, send(t, e, chat, "one"))
+		stop(t, e)
+		s = s.Reopen()
+		if err := s.Renew(t.Context(), "vandal", time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		lease, err := s.Take(t.Context(), "vandal", chat)
+		if err != nil {
+			t.Fatal(err)
+		}
+		newer := []byte(`{"v":1,"at":0,"r":[{"k":"from_the_future","d":{}}]}`)
+		if _, err := s.Append(t.Context(), lease, store.Write{Payload: newer}); err != nil {
+			t.Fatal(err)
+		}
+		s = s.Reopen()
+		e = w.start(t, s)
+		defer stop(t, e)
+		id := send(t, e, chat, "two")
+		for {
+			inst, err := e.Instance(t.Context(), chat)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := e.Wait(t.Context(), chat, inst.Head); err != nil {
+				if !errors.Is(err, engine.ErrDamaged) || !strings.Contains(err.Error(), "newer version") {
+					t.Errorf("waiting: %v, want ErrDamaged that says why", err)
+				}
+				break
+			}
+		}
+		if sub, err := e.Submission(t.Context(), chat, id); err != nil || sub.Outcome != "" {
+			t.Errorf("the accepted message: %+v, %v; want it unsettled and kept", sub, err)
+		}
+		other := store.Address{Agent: "chat", ID: "c2"}
+		if got := settled(t, e, other, send(t, e, other, "hello")); got != "completed" {
+			t.Errorf("another instance settled %s", got)
 		}
 	})
 }

@@ -143,6 +143,16 @@ func (h *hub) shrink() {
 	}
 }
 
+// poke wakes those who wait for the instance, though nothing has come.
+func (h *hub) poke(addr store.Address) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if t := h.tails[addr]; t != nil {
+		close(t.grown)
+		t.grown = make(chan struct{})
+	}
+}
+
 // watched reports whether somebody is reading the instance live.
 func (h *hub) watched(addr store.Address) bool {
 	h.mu.Lock()
@@ -194,9 +204,10 @@ func (h *hub) since(addr store.Address, after int64, limit int) (span, bool) {
 	return s, true
 }
 
-// wait returns when the instance has a batch after the offset. head is what the
-// store says its newest offset is.
-func (h *hub) wait(ctx context.Context, inst store.Instance, after int64) error {
+// wait returns when the instance has a batch after the offset, or has been
+// poked. broken is asked after the wait has been registered, so that no poke is
+// missed: its error ends the wait.
+func (h *hub) wait(ctx context.Context, inst store.Instance, after int64, broken func() error) error {
 	h.mu.Lock()
 	t := h.tail(inst.Address, inst.Incarnation, inst.Head)
 	t.waiting++
@@ -211,6 +222,9 @@ func (h *hub) wait(ctx context.Context, inst store.Instance, after int64) error 
 	}()
 	if ready {
 		return nil
+	}
+	if err := broken(); err != nil {
+		return err
 	}
 	select {
 	case <-grown:

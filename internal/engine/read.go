@@ -76,8 +76,12 @@ func decode(addr store.Address, b store.Batch) (journal.Batch, error) {
 	return batch, nil
 }
 
+// ErrDamaged is the error of waiting for an instance that was set aside because
+// its journal cannot be continued.
+var ErrDamaged = errors.New("the instance is set aside: its journal cannot be continued")
+
 // Wait returns nil when the instance has a batch after the offset, and ctx's
-// error if ctx ends first.
+// error if ctx ends first. It fails with ErrDamaged if none will come.
 func (e *Engine) Wait(ctx context.Context, addr store.Address, after int64) error {
 	inst, ok := e.hub.head(addr)
 	if !ok {
@@ -86,7 +90,19 @@ func (e *Engine) Wait(ctx context.Context, addr store.Address, after int64) erro
 			return err
 		}
 	}
-	return e.hub.wait(ctx, inst, after)
+	if inst.Head > after {
+		return nil
+	}
+	broken := func() error {
+		if err := e.slots.damage(addr); err != nil {
+			return fmt.Errorf("%w: %w", ErrDamaged, err)
+		}
+		return nil
+	}
+	if err := e.hub.wait(ctx, inst, after, broken); err != nil {
+		return err
+	}
+	return broken()
 }
 
 // Snapshot returns the conversation up to its head.

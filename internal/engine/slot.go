@@ -22,6 +22,7 @@ type slot struct {
 	driven bool // a driver owns mem
 	inbox  []intake
 	mem    *memory
+	damage error // why the instance was set aside
 
 	elem *list.Element // in slots.idle, when it rests there; guarded by slots.mu
 	size int           // as counted in slots.size
@@ -111,6 +112,19 @@ func (t *slots) find(addr store.Address) *slot {
 		t.unrest(s)
 	}
 	return s
+}
+
+// damage returns why the instance was set aside, or nil.
+func (t *slots) damage(addr store.Address) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.byAddr[addr]
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.damage
 }
 
 // adopt returns the slot for a new lease. What an earlier lease remembered is

@@ -2,6 +2,8 @@ package engine
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
@@ -55,7 +57,7 @@ type ended struct {
 
 // start runs one call in a goroutine of its own.
 func (b *openBatch) start(block journal.Block) {
-	call := &Call{ID: block.Call, Tool: block.Name, scratch: b.scratch}
+	call := &Call{ID: block.Call, Key: callKey(b.state.Born.Incarnation, b.turn, block.Call), Tool: block.Name, scratch: b.scratch}
 	call.Log = slog.New(&callLog{emit: b.logTo(call)})
 	b.running[call.ID] = call
 	b.e.cfg.Observe(Event{
@@ -72,6 +74,13 @@ func (b *openBatch) start(block journal.Block) {
 		r := b.call(tool, call, block.Arguments)
 		b.results <- ended{call, r, time.Since(began)}
 	})
+}
+
+// callKey derives the key of a call. The derivation must never change: other
+// systems keep the keys.
+func callKey(incarnation, turn, call string) string {
+	sum := sha256.Sum256([]byte("flue-call-1\x00" + incarnation + "\x00" + turn + "\x00" + call))
+	return "call_" + hex.EncodeToString(sum[:16])
 }
 
 // logTo returns where the lines go that a call logs.

@@ -210,6 +210,8 @@ type openTurn struct {
 	started *journal.TurnStarted
 	origin  model.Origin
 
+	answered string // the model that answered, when it is another
+
 	blocks []openBlock
 	flush  *time.Timer
 	due    <-chan time.Time // flush.C while text waits to be appended
@@ -361,7 +363,7 @@ func (t *openTurn) close(stop journal.Stop, usage journal.Usage, failure *journa
 	err := t.stage(&journal.TurnDone{
 		Turn: t.started.Turn, Response: t.started.Response, Submission: t.started.Submission,
 		Stop: stop, Blocks: blocks, Sent: sent, Usage: usage, Error: failure,
-		Provider: t.origin.Provider, Model: t.origin.Model,
+		Provider: t.origin.Provider, Model: t.origin.Model, Answered: t.answered,
 	})
 	ev := Event{Type: EventTurnDone, Turn: t.started.Turn, Stop: string(stop), Usage: model.Usage(usage)}
 	if failure != nil {
@@ -374,6 +376,9 @@ func (t *openTurn) close(stop journal.Stop, usage journal.Usage, failure *journa
 // done closes a turn that the model has ended.
 func (t *openTurn) done(ev model.Done) error {
 	t.nameCalls()
+	if ev.Model != t.origin.Model {
+		t.answered = ev.Model
+	}
 	for i := range t.blocks {
 		if b := &t.blocks[i]; b.Kind == journal.Text && b.sent < len(b.text) {
 			t.emit(Event{Type: EventText, Turn: t.started.Turn, Text: string(b.text[b.sent:])})
