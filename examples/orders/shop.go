@@ -151,7 +151,7 @@ func order(ctx context.Context, db querier, id string) (*Order, error) {
 }
 
 // Refund gives the whole amount of a delivered order back, once. Asking again
-// under the same call id returns the first refund; under another one it is an
+// under the same key of a call returns the first refund; under another one it is an
 // error, as is asking for an order that was not delivered. The error says what
 // to do next.
 func (s *Shop) Refund(ctx context.Context, orderID string, reason Reason, callID string) (*Refund, error) {

@@ -105,11 +105,10 @@ func TestRefundOnce(t *testing.T) {
 	}
 	_, err = shop.Refund(t.Context(), "ORD-2024-0041", ChangedMind, "call_2")
 	check(t, err, "order ORD-2024-0041 was refunded already: refund RF-000001 over 64.50 EUR")
-	// A call id is unique in its response only, so the same may come for
-	// another order.
+	// A key belongs to one order: it does not answer for another.
 	other, err := shop.Refund(t.Context(), "ORD-2024-0040", NotReceived, "call_1")
 	if err != nil || other.ID == first.ID {
-		t.Errorf("the same call id for another order: %+v, %v", other, err)
+		t.Errorf("the same key for another order: %+v, %v", other, err)
 	}
 	if n := refunds(t, shop); n != 2 {
 		t.Errorf("there are %d refunds, want 2", n)
