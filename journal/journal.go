@@ -22,8 +22,10 @@
 package journal
 
 import (
+	"bytes"
 	"fmt"
 	"time"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -68,7 +70,7 @@ const (
 // An Unknown is a record of a kind or version that this package does not know.
 type Unknown struct {
 	Name     Kind
-	Version  int
+	Version  int  // counts from 1
 	Optional bool // the writer says that a reader may pass over it
 	Data     jsontext.Value
 }
@@ -76,37 +78,27 @@ type Unknown struct {
 // Kind returns the name that the record was written with.
 func (u *Unknown) Kind() Kind { return u.Name }
 
-// envelope is the stored form of a batch, and item that of a record.
-type envelope struct {
-	Version int    `json:"v"`
-	At      int64  `json:"at"` // Unix milliseconds
-	Records []item `json:"r"`
-}
-
-type item struct {
-	Kind     Kind           `json:"k"`
-	Version  int            `json:"v,omitzero"` // absent means 1
-	Optional bool           `json:"opt,omitzero"`
-	Data     jsontext.Value `json:"d"`
-}
-
-// Encode returns the stored form of b.
+// Encode returns the stored form of b, which is always valid UTF-8. It fails
+// if a record is nil or holds raw JSON that is not JSON.
+//
+// What a record holds may have any origin, so nothing in it is taken for
+// granted. A byte of a string that is not UTF-8 becomes U+FFFD. Raw JSON is
+// kept as it is, with the order and the repetition of names, the text of
+// numbers and the escapes of strings; only the space between tokens is dropped.
 func Encode(b Batch) ([]byte, error) {
 	env := envelope{Version: FormatVersion, At: b.At.UnixMilli(), Records: make([]item, len(b.Records))}
 	for i, r := range b.Records {
-		if u, ok := r.(*Unknown); ok {
-			env.Records[i] = item{Kind: u.Name, Version: u.Version, Optional: u.Optional, Data: u.Data}
-			continue
+		if r == nil {
+			return nil, fmt.Errorf("encoding a batch: record %d is nil", i)
 		}
-		data, err := json.Marshal(r)
-		if err != nil {
-			return nil, fmt.Errorf("encoding a %s record: %w", r.Kind(), err)
-		}
-		env.Records[i] = item{Kind: r.Kind(), Data: data}
+		env.Records[i] = pack(r)
 	}
-	out, err := json.Marshal(env)
+	out, err := json.Marshal(&env, stored)
 	if err != nil {
 		return nil, fmt.Errorf("encoding a batch: %w", err)
+	}
+	if !utf8.Valid(out) { // within a string of raw JSON
+		out = bytes.ToValidUTF8(out, []byte("\uFFFD"))
 	}
 	return out, nil
 }
@@ -128,26 +120,31 @@ func (e *FormatError) Error() string {
 // Unwrap returns the cause.
 func (e *FormatError) Unwrap() error { return e.Err }
 
-// Decode reads the stored form of a batch. It fails with a [*FormatError].
+// Decode reads the stored form of a batch. It fails with a [*FormatError]. The
+// batch does not share memory with data.
 func Decode(data []byte) (Batch, error) {
+	if !utf8.Valid(data) {
+		return Batch{}, &FormatError{Reason: "not UTF-8"}
+	}
 	var env envelope
-	if err := json.Unmarshal(data, &env); err != nil {
-		return Batch{}, &FormatError{Reason: "not a batch", Err: err}
+	err := json.Unmarshal(data, &env, stored)
+	if err != nil {
+		// Another version may have another form: say so rather than what
+		// does not fit this one.
+		var other struct {
+			Version int `json:"v"`
+		}
+		if json.Unmarshal(data, &other, stored) != nil || other.Version == FormatVersion || other.Version == 0 {
+			return Batch{}, &FormatError{Reason: "malformed", Err: err}
+		}
+		env.Version = other.Version
 	}
 	if env.Version != FormatVersion {
-		return Batch{}, &FormatError{Reason: fmt.Sprintf("batch format %d, this version reads %d", env.Version, FormatVersion)}
+		return Batch{}, &FormatError{Reason: fmt.Sprintf("format %d, this version reads %d", env.Version, FormatVersion)}
 	}
 	b := Batch{At: time.UnixMilli(env.At).UTC(), Records: make([]Record, len(env.Records))}
 	for i, it := range env.Records {
-		r := newRecord(it.Kind)
-		if r == nil || it.Version > 1 {
-			b.Records[i] = &Unknown{Name: it.Kind, Version: it.Version, Optional: it.Optional, Data: it.Data}
-			continue
-		}
-		if err := json.Unmarshal(it.Data, r); err != nil {
-			return Batch{}, &FormatError{Reason: fmt.Sprintf("record %d, a %s", i, it.Kind), Err: err}
-		}
-		b.Records[i] = r
+		b.Records[i] = it.Data.(Record)
 	}
 	return b, nil
 }

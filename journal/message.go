@@ -37,8 +37,11 @@ type Block struct {
 	Call      string         `json:"call,omitzero"`
 	Name      string         `json:"name,omitzero"`
 	Arguments string         `json:"args,omitzero"`
-	Opaque    jsontext.Value `json:"opaque,omitempty"`
+	Opaque    jsontext.Value `json:"opaque,omitzero"` // what the provider wants back, as it came
 }
+
+// MaxBlocks bounds the blocks of one turn.
+const MaxBlocks = 4096
 
 // BlockKind is the kind of a [Block].
 type BlockKind string

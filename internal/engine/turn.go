@@ -303,11 +303,8 @@ func (t *openTurn) take(ev model.Event) (done bool, err error) {
 	return false, nil
 }
 
-// maxBlocks bounds the blocks of one answer.
-const maxBlocks = 4096
-
 func (t *openTurn) block(i int) *openBlock {
-	i = min(max(i, 0), maxBlocks-1)
+	i = min(max(i, 0), journal.MaxBlocks-1)
 	for len(t.blocks) <= i {
 		t.blocks = append(t.blocks, openBlock{})
 	}

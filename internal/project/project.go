@@ -82,13 +82,9 @@ func (p *projector) delta(response string, kind journal.BlockKind, text string) 
 // text and its calls.
 func (p *projector) turnDone(r *journal.TurnDone) {
 	for i, b := range r.Blocks {
-		sent := 0
-		if i < len(r.Sent) {
-			sent = min(r.Sent[i], len(b.Text))
-		}
 		switch b.Kind {
 		case journal.Text, journal.Reasoning:
-			p.delta(r.Response, b.Kind, b.Text[sent:])
+			p.delta(r.Response, b.Kind, r.Unsent(i))
 		case journal.ToolCall:
 			p.add(wire.Chunk{
 				Type: wire.ChunkToolInput, MessageID: r.Response, ToolCallID: b.Call, ToolName: b.Name, Input: input(b.Arguments), Timestamp: p.at,
