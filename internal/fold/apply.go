@@ -333,10 +333,12 @@ func (s *State) toolBatch(r *journal.ToolBatch) error {
 			return s.refuse(r, "call %q has no outcome", c.Call)
 		}
 		outcomes[i] = o
-		s.Size += itemSize + len(o.Content) + len(o.Output)
 		end = end && o.EndTurn && !o.Failed
 	}
 	s.Context = append(s.Context, Item{Outcomes: outcomes})
+	for _, o := range outcomes {
+		s.Size += itemSize + len(o.Content) + len(o.Output)
+	}
 	s.commitWrites(outcomes)
 	resp.Calls, resp.Outcomes, resp.Truncated = nil, nil, false
 	if s.Phase = Model; end {

@@ -1,0 +1,268 @@
+package fold_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/flue-go/flue/internal/fold"
+	"github.com/flue-go/flue/journal"
+)
+
+// Short forms of records, for tables.
+var (
+	born    = &journal.Born{Agent: "a", ID: "c", UID: "u", Incarnation: "i"}
+	abort   = &journal.Abort{}
+	started = &journal.TurnStarted{Turn: "t1", Response: "r1", Submission: "s1"}
+	batch   = &journal.ToolBatch{Turn: "t1"}
+)
+
+func admitted(id string) journal.Record { return &journal.Admitted{Submission: id} }
+
+func attempt(id string) journal.Record {
+	return &journal.Attempt{Submission: id, Ordinal: 1, MaxAttempts: 3, Deadline: 9}
+}
+
+func entry(id string) journal.Record {
+	return &journal.Entry{ID: "e_" + id, Submission: id, Purpose: journal.Input, Message: journal.Message{Kind: journal.User, Body: id}}
+}
+
+func notice(signal string) journal.Record {
+	return &journal.Entry{ID: "n_" + signal, Submission: "s1", Purpose: journal.Notice, Message: journal.Message{Kind: journal.Signal, Type: signal}}
+}
+
+func done(stop journal.Stop, calls ...string) journal.Record {
+	t := &journal.TurnDone{Turn: "t1", Response: "r1", Submission: "s1", Stop: stop, Blocks: []journal.Block{{Kind: journal.Text, Text: "x"}}}
+	for _, c := range calls {
+		t.Blocks = append(t.Blocks, journal.Block{Kind: journal.ToolCall, Call: c, Name: "tool"})
+	}
+	return t
+}
+
+func outcome(call string, end bool, writes ...journal.VarWrite) journal.Record {
+	return &journal.Outcome{Turn: "t1", Call: call, Content: "ok", EndTurn: end, Writes: writes}
+}
+
+func seam(name journal.SeamName) journal.Record { return &journal.Seam{Name: name, Submission: "s1"} }
+
+func settled(id, outcome string) journal.Record {
+	return &journal.Settled{Submission: id, Outcome: outcome}
+}
+
+func apply(t testing.TB, records ...journal.Record) *fold.State {
+	t.Helper()
+	st := &fold.State{Head: -1}
+	for i, r := range records {
+		if err := st.Apply(r); err != nil {
+			t.Fatalf("record %d: %v", i, err)
+		}
+	}
+	return st
+}
+
+// running is the journal of an instance that has begun s1 and has s2 waiting.
+func running(more ...journal.Record) []journal.Record {
+	return append([]journal.Record{born, admitted("s1"), admitted("s2"), attempt("s1"), entry("s1")}, more...)
+}
+
+func TestPhases(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		records []journal.Record
+		want    fold.Phase
+	}{
+		{"nothing", nil, fold.Unborn},
+		{"born", []journal.Record{born}, fold.Idle},
+		{"admitted", []journal.Record{born, admitted("s1")}, fold.Idle},
+		{"attempt", []journal.Record{born, admitted("s1"), attempt("s1")}, fold.Input},
+		{"entry", running(), fold.Model},
+		{"turn", running(started), fold.Streaming},
+		{"answer", running(started, done(journal.StopEnd)), fold.Finish},
+		{"cut by the output limit", running(started, done(journal.StopLength)), fold.Finish},
+		{"failed call", running(started, done(journal.StopError)), fold.Model},
+		{"aborted turn", running(started, done(journal.StopAborted)), fold.Model},
+		{"tool calls", running(started, done(journal.StopToolUse, "a")), fold.Tools},
+		{"tool calls, though it says stop", running(started, done(journal.StopEnd, "a")), fold.Tools},
+		{"one outcome of two", running(started, done(journal.StopToolUse, "a", "b"), outcome("a", false)), fold.Tools},
+		{"batch", running(started, done(journal.StopToolUse, "a"), outcome("a", false), batch), fold.Model},
+		{"batch that ends the turn", running(started, done(journal.StopToolUse, "a", "b"), outcome("a", true), outcome("b", true), batch), fold.Finish},
+		{"batch that is not of one mind", running(started, done(journal.StopToolUse, "a", "b"), outcome("a", true), outcome("b", false), batch), fold.Model},
+		{"joined while finishing", running(started, done(journal.StopEnd), entry("s2")), fold.Model},
+		{"closed", running(started, done(journal.StopEnd), seam(journal.SeamClosed)), fold.Closed},
+		{"settled", running(started, done(journal.StopEnd), seam(journal.SeamClosed), settled("s1", "completed")), fold.Idle},
+		{"failed at rest", running(settled("s1", "failed")), fold.Idle},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := apply(t, tt.records...).Phase; got != tt.want {
+				t.Errorf("phase %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+// A record that breaks a rule is refused, and the state stays as it was.
+func TestRules(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		before []journal.Record
+		record journal.Record
+	}{
+		{"anything before the birth", nil, admitted("s1")},
+		{"second birth", []journal.Record{born}, born},
+		{"admitted twice", []journal.Record{born, admitted("s1")}, admitted("s1")},
+		{"admitted while active", running(), admitted("s1")},
+		{"attempt out of order", []journal.Record{born, admitted("s1"), admitted("s2")}, attempt("s2")},
+		{"attempt of another while one is active", running(), attempt("s2")},
+		{"attempt of nothing", []journal.Record{born}, attempt("s1")},
+		{"release of nothing", []journal.Record{born}, &journal.Release{Submission: "s1"}},
+		{"entry without an attempt", []journal.Record{born, admitted("s1")}, entry("s1")},
+		{"entry twice", running(), entry("s1")},
+		{"join out of order", append([]journal.Record{born, admitted("s1"), admitted("s2"), admitted("s3")}, attempt("s1"), entry("s1")), entry("s3")},
+		{"join while streaming", running(started), entry("s2")},
+		{"join between calls and their batch", running(started, done(journal.StopToolUse, "a")), entry("s2")},
+		{"notice while streaming", running(started), notice("x")},
+		{"entry for no purpose", running(), &journal.Entry{Submission: "s1"}},
+		{"turn before the entry", []journal.Record{born, admitted("s1"), attempt("s1")}, started},
+		{"two turns at once", running(started), started},
+		{"turn of another response", running(started, done(journal.StopError)), &journal.TurnStarted{Turn: "t2", Response: "r2"}},
+		{"text without a turn", running(), &journal.TurnDelta{Turn: "t1", BlockKind: journal.Text, Text: "x"}},
+		{"text of an earlier block", running(started, &journal.TurnDelta{Block: 1, BlockKind: journal.Text, Text: "x"}), &journal.TurnDelta{Block: 0, BlockKind: journal.Text, Text: "x"}},
+		{"end of another turn", running(started), &journal.TurnDone{Turn: "t9", Stop: journal.StopEnd}},
+		{"outcome without a batch", running(), outcome("a", false)},
+		{"outcome of no call", running(started, done(journal.StopToolUse, "a")), outcome("b", false)},
+		{"outcome twice", running(started, done(journal.StopToolUse, "a", "b"), outcome("a", false)), outcome("a", false)},
+		{"batch without all outcomes", running(started, done(journal.StopToolUse, "a", "b"), outcome("a", false)), batch},
+		{"closed before the end", running(), seam(journal.SeamClosed)},
+		{"unknown seam", running(), seam("x")},
+		{"completed before it is closed", running(started, done(journal.StopEnd)), settled("s1", "completed")},
+		{"failed while streaming", running(started), settled("s1", "failed")},
+		{"failed with an open batch", running(started, done(journal.StopToolUse, "a")), settled("s1", "failed")},
+		{"host before what joined it", running(started, done(journal.StopEnd), entry("s2")), settled("s1", "failed")},
+		{"queued and completed", running(started, done(journal.StopEnd), seam(journal.SeamClosed)), settled("s2", "completed")},
+		{"settled twice", running(settled("s1", "failed")), settled("s1", "failed")},
+		{"from the future", running(), &journal.Unknown{Name: "later"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			st, same := apply(t, tt.before...), apply(t, tt.before...)
+			err := st.Apply(tt.record)
+			var rule *fold.RuleError
+			if !errors.As(err, &rule) {
+				t.Fatalf("error %v, want a RuleError", err)
+			}
+			if diff := cmp.Diff(same, st); diff != "" {
+				t.Errorf("the refused record changed the state:\n%s", diff)
+			}
+		})
+	}
+	if err := apply(t, running()...).Apply(&journal.Unknown{Name: "later", Optional: true}); err != nil {
+		t.Errorf("an optional record from the future: %v", err)
+	}
+}
+
+func TestBudgetIsStampedOnce(t *testing.T) {
+	st := apply(t, running()...)
+	again := &journal.Attempt{Submission: "s1", Ordinal: 2, MaxAttempts: 99, Deadline: 99}
+	if err := st.Apply(again); err != nil {
+		t.Fatal(err)
+	}
+	if a := st.Active; a.Attempts != 2 || a.MaxAttempts != 3 || a.Deadline != 9 {
+		t.Errorf("the active submission is %+v", a)
+	}
+	if err := st.Apply(&journal.Release{Submission: "s1"}); err != nil {
+		t.Fatal(err)
+	}
+	if st.Active.Attempts != 1 {
+		t.Errorf("%d attempts after a release, want 1", st.Active.Attempts)
+	}
+}
+
+func TestAbortCoversWhatIsUnsettled(t *testing.T) {
+	st := apply(t, running(started, done(journal.StopEnd), entry("s2"), admitted("s3"), abort, admitted("s4"))...)
+	if !st.Active.Aborted || !st.Joined[0].Aborted || !st.Queue[0].Aborted || st.Queue[1].Aborted {
+		t.Errorf("active %v, joined %v, queue %v %v", st.Active.Aborted, st.Joined[0].Aborted, st.Queue[0].Aborted, st.Queue[1].Aborted)
+	}
+	if st.Joinable() != nil {
+		t.Error("an aborted submission may join")
+	}
+}
+
+// What a turn said before it was cut reaches the model only with the notice.
+func TestCutTurn(t *testing.T) {
+	items := func(more ...journal.Record) int {
+		return len(apply(t, running(append([]journal.Record{started}, more...)...)...).Context)
+	}
+	for name, tt := range map[string]struct{ got, want int }{
+		"without a notice":      {items(done(journal.StopAborted)), 1},
+		"with the notice":       {items(done(journal.StopAborted), notice(journal.SignalInterrupted), notice(journal.SignalContinued)), 4},
+		"with another one":      {items(done(journal.StopAborted), notice("other")), 2},
+		"a failed turn":         {items(done(journal.StopError), notice(journal.SignalInterrupted)), 2},
+		"after another message": {items(done(journal.StopAborted), entry("s2"), notice(journal.SignalInterrupted)), 3},
+	} {
+		if tt.got != tt.want {
+			t.Errorf("%s: %d items in the context, want %d", name, tt.got, tt.want)
+		}
+	}
+}
+
+func TestWritesAreVisibleWithTheBatchInTheirOrder(t *testing.T) {
+	write := func(n int, value string) journal.VarWrite {
+		return journal.VarWrite{Seq: n, Name: "v", Value: []byte(value)}
+	}
+	records := running(started, done(journal.StopToolUse, "a", "b"), outcome("b", false, write(2, `"b"`)), outcome("a", false, write(1, `"a"`), write(3, `"c"`)))
+	if st := apply(t, records...); st.Vars["v"] != nil {
+		t.Errorf("visible before the batch: %s", st.Vars["v"])
+	}
+	if st := apply(t, append(records, batch)...); string(st.Vars["v"]) != `"c"` {
+		t.Errorf("after the batch: %s, want the last write", st.Vars["v"])
+	}
+}
+
+// Intake may be folded before or after the owner's batch that it raced with.
+func TestIntakeCommutes(t *testing.T) {
+	owner := [][]journal.Record{
+		{started},
+		{started, done(journal.StopEnd), seam(journal.SeamClosed), settled("s1", "completed")},
+		{started, done(journal.StopEnd), entry("s2")},
+		{settled("s1", "failed"), attempt("s2"), entry("s2")},
+	}
+	for i, own := range owner {
+		for _, intake := range []journal.Record{admitted("s9"), abort} {
+			first := apply(t, append(running(intake), own...)...)
+			last := apply(t, append(running(own...), intake)...)
+			if diff := cmp.Diff(first, last); diff != "" {
+				t.Errorf("batch %d and %s do not commute:\n%s", i, intake.Kind(), diff)
+			}
+		}
+	}
+}
+
+func BenchmarkApply(b *testing.B) {
+	for _, n := range []int{100, 10_000, 1_000_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			st := apply(b, born)
+			message := func(i int) {
+				id := fmt.Sprint("s", i)
+				turn := &journal.TurnStarted{Turn: "t1", Response: "r1"}
+				for _, r := range []journal.Record{
+					admitted(id), attempt(id), entry(id), &journal.Seam{Name: journal.SeamStart, Submission: id}, turn,
+					done(journal.StopEnd), seam(journal.SeamClosed), settled(id, "completed"),
+				} {
+					if err := st.Apply(r); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+			for i := range n / 8 {
+				message(i)
+			}
+			i := n
+			for b.Loop() {
+				message(i)
+				i++
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/8, "ns/record")
+		})
+	}
+}
