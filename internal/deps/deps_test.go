@@ -1,0 +1,185 @@
+// Package deps has no code: its test states which package of this module may
+// import which.
+package deps
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/flue-go/flue"
+
+// allowed says what each package of the module may import of the module. A
+// name that ends in /... stands for a package and all below it. Do not relax a
+// line to make a build pass: a package that seems to need it is in the wrong
+// place. Mains and packages that only hold tests are not listed; they may import
+// anything.
+const allowed = `
+# The durable and the public vocabulary depend on nothing of ours.
+journal:
+wire:
+internal/schema:
+internal/sse:
+
+# A pure function of records.
+internal/fold: journal
+internal/project: journal wire
+
+# The contracts. Anyone can implement them without the engine.
+model:
+store:
+
+# Drivers import their contract, and never each other.
+model/anthropic: model model/internal/...
+model/openai: model model/internal/... internal/sse
+model/script: model model/internal/...
+model/internal/answer: model
+model/internal/exchange: model internal/sse
+model/internal/history: model
+model/catalog: model
+model/modeltest: model
+store/memstore: store store/internal/owners
+store/sqlite: store store/internal/owners
+store/storetest: store
+store/storetest/faultstore: store
+store/internal/owners: store
+store/internal/modeltest: store
+
+# The engine names no driver and knows nothing of HTTP or of hooks.
+internal/engine: internal/fold internal/project journal model store wire
+internal/httpapi: wire
+
+# The package that users see. memstore is what a runtime without a store gets.
+.: internal/engine internal/httpapi internal/schema journal model store store/memstore wire
+
+# Programs put everything together.
+cli: . internal/fold journal model model/anthropic model/catalog model/openai model/script store store/memstore store/sqlite wire
+conformance/modelserver:
+conformance/tap: conformance/transcript
+conformance/transcript:
+`
+
+// external says what no package but the named ones may import from elsewhere.
+var external = map[string][]string{
+	"net/http":               {"internal/httpapi", "wire", ".", "cli", "model/anthropic", "model/openai", "model/modeltest", "model/internal/exchange", "model/internal/history", "conformance/modelserver", "conformance/tap", "conformance/transcript"},
+	"flag":                   {"cli"},
+	"testing":                {"model/modeltest", "store/storetest", "store/internal/modeltest"},
+	"log":                    nil,
+	"modernc.org/sqlite":     {"store/sqlite"},
+	"github.com/spf13/cobra": {"cli"},
+}
+
+type pkg struct {
+	ImportPath string
+	Name       string
+	Doc        string
+	GoFiles    []string
+	Imports    []string
+}
+
+func list(t *testing.T) []pkg {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-json=ImportPath,Name,Doc,GoFiles,Imports", module+"/...")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, stderr.String())
+	}
+	var pkgs []pkg
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p pkg
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return pkgs
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if len(p.GoFiles) > 0 {
+			pkgs = append(pkgs, p)
+		}
+	}
+}
+
+// short is an import path as the table writes it.
+func short(importPath string) string {
+	if importPath == module {
+		return "."
+	}
+	return strings.TrimPrefix(importPath, module+"/")
+}
+
+func parse(t *testing.T) map[string][]string {
+	t.Helper()
+	rules := make(map[string][]string)
+	for line := range strings.SplitSeq(allowed, "\n") {
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		name, imports, ok := strings.Cut(line, ":")
+		if !ok || rules[name] != nil {
+			t.Fatalf("bad line %q", line)
+		}
+		rules[name] = append([]string{}, strings.Fields(imports)...)
+	}
+	return rules
+}
+
+func permits(rule []string, name string) bool {
+	return slices.ContainsFunc(rule, func(r string) bool {
+		tree, ok := strings.CutSuffix(r, "/...")
+		return r == name || ok && (name == tree || strings.HasPrefix(name, tree+"/"))
+	})
+}
+
+func TestImports(t *testing.T) {
+	rules := parse(t)
+	for _, p := range list(t) {
+		name := short(p.ImportPath)
+		if p.Name == "main" {
+			continue
+		}
+		rule, listed := rules[name]
+		delete(rules, name)
+		if !listed && name != "conformance" {
+			t.Errorf("package %s is not in the table: say what it may import", name)
+			continue
+		}
+		for _, imported := range p.Imports {
+			if imported == module || strings.HasPrefix(imported, module+"/") {
+				if !permits(rule, short(imported)) {
+					t.Errorf("%s imports %s", name, short(imported))
+				}
+				continue
+			}
+			if only, restricted := external[imported]; restricted && !slices.Contains(only, name) {
+				t.Errorf("%s imports %s", name, imported)
+			}
+		}
+	}
+	for name := range rules {
+		t.Errorf("the table has package %s, which does not exist", name)
+	}
+}
+
+func TestPackageComments(t *testing.T) {
+	for _, p := range list(t) {
+		base := path.Base(p.ImportPath)
+		want := []string{"Package " + p.Name + " "}
+		if p.Name == "main" { // both forms are usual
+			want = []string{"Command " + base + " ", strings.ToUpper(base[:1]) + base[1:] + " "}
+		}
+		if !slices.ContainsFunc(want, func(w string) bool { return strings.HasPrefix(p.Doc, w) }) {
+			t.Errorf("%s: the package comment begins %.40q, want %q", short(p.ImportPath), p.Doc, want)
+		}
+		if slices.Contains([]string{"util", "utils", "common", "helpers", "types", "misc"}, base) {
+			t.Errorf("%s: a package is named for what it does", short(p.ImportPath))
+		}
+	}
+}
