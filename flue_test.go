@@ -267,15 +267,12 @@ func TestHookMisuse(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			f := &fake{answer: func(*model.Request) []model.Block { return text("ok") }}
-			var mu sync.Mutex
-			var told error
+			told := make(chan error, 1)
 			rt, err := flue.Open(t.Context(), flue.Config{
 				Agents: []*flue.Agent{agent(tt.render)}, Providers: map[string]model.Provider{"fake": f},
 				Observe: func(ev flue.Event) {
 					if ev.Type == flue.EventSettled {
-						mu.Lock()
-						defer mu.Unlock()
-						told = ev.Error
+						told <- ev.Error
 					}
 				},
 			})
@@ -307,11 +304,10 @@ func TestHookMisuse(t *testing.T) {
 			if !errors.As(err, &failed) || failed.Outcome != flue.Failed {
 				t.Fatalf("read: %v, want a failed submission", err)
 			}
-			mu.Lock()
-			defer mu.Unlock()
+			cause := <-told
 			for _, want := range tt.want {
-				if told == nil || !strings.Contains(told.Error(), want) {
-					t.Errorf("the error %q does not have %q", told, want)
+				if cause == nil || !strings.Contains(cause.Error(), want) {
+					t.Errorf("the error %v does not have %q", cause, want)
 				}
 			}
 		})

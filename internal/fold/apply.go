@@ -1,9 +1,11 @@
 package fold
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/flue-go/flue/journal"
 )
@@ -143,6 +145,9 @@ func (s *State) release(r *journal.Release) error {
 	if s.Active == nil || s.Active.Submission != r.Submission {
 		return s.refuse(r, "submission %s is not active", r.Submission)
 	}
+	if s.Active.Attempts == 0 {
+		return s.refuse(r, "no attempt is under way")
+	}
 	s.Active.Attempts--
 	return nil
 }
@@ -161,6 +166,7 @@ func (s *State) entry(r *journal.Entry) error {
 		}
 		if cut := s.Response.Cut; cut != nil && r.Message.Type == journal.SignalInterrupted {
 			s.Context = append(s.Context, Item{Turn: cut})
+			s.Size += blocksSize(cut.Blocks)
 		}
 	default:
 		return s.refuse(r, "unknown purpose %q", r.Purpose)
@@ -206,6 +212,9 @@ func (s *State) seam(r *journal.Seam) error {
 		if err := s.want(r, Finish); err != nil {
 			return err
 		}
+		if r.Submission != s.Active.Submission {
+			return s.refuse(r, "submission %s is active, not %s", s.Active.Submission, r.Submission)
+		}
 		s.Phase = Closed
 		return nil
 	}
@@ -213,8 +222,18 @@ func (s *State) seam(r *journal.Seam) error {
 }
 
 func (s *State) setVar(r *journal.State) error {
-	s.Vars[r.Name] = json.RawMessage(r.Value)
+	s.write(r.Name, json.RawMessage(r.Value))
 	return nil
+}
+
+// write gives a name of the persistent state a new value.
+func (s *State) write(name string, value json.RawMessage) {
+	old, known := s.Vars[name]
+	if !known {
+		s.Size += itemSize
+	}
+	s.Size += len(value) - len(old)
+	s.Vars[name] = value
 }
 
 func (s *State) turnStarted(r *journal.TurnStarted) error {
@@ -225,7 +244,7 @@ func (s *State) turnStarted(r *journal.TurnStarted) error {
 		return s.refuse(r, "the response is %s, not %s", s.Response.ID, r.Response)
 	}
 	s.Response.ID, s.Response.Turn = r.Response, r.Turn
-	s.Response.Partial, s.Response.Cut = nil, nil
+	s.Response.Partial, s.Response.growing, s.Response.Cut = nil, nil, nil
 	s.Phase = Streaming
 	return nil
 }
@@ -234,18 +253,26 @@ func (s *State) turnDelta(r *journal.TurnDelta) error {
 	if err := s.want(r, Streaming); err != nil {
 		return err
 	}
-	p := &s.Response.Partial
-	switch n := len(*p); {
-	case r.Block == n-1 && (*p)[n-1].Kind == r.BlockKind:
-		(*p)[n-1].Text += r.Text
-	case r.Block >= n:
-		for len(*p) < r.Block { // blocks that stream no text, such as calls
-			*p = append(*p, journal.Block{})
-		}
-		*p = append(*p, journal.Block{Kind: r.BlockKind, Text: r.Text})
-	default:
-		return s.refuse(r, "block %d after block %d", r.Block, n-1)
+	if err := s.wantTurn(r, r.Turn); err != nil {
+		return err
 	}
+	if r.Block < 0 || r.Block >= journal.MaxBlocks {
+		return s.refuse(r, "block %d is out of bounds", r.Block)
+	}
+	resp := &s.Response
+	last := len(resp.Partial) - 1
+	switch {
+	case r.Block > last:
+		for len(resp.Partial) < r.Block { // blocks that stream no text, such as calls
+			resp.Partial = append(resp.Partial, journal.Block{})
+		}
+		resp.Partial = append(resp.Partial, journal.Block{Kind: r.BlockKind})
+		resp.growing = new(strings.Builder)
+	case r.Block < last || r.BlockKind != resp.Partial[last].Kind:
+		return s.refuse(r, "%s block %d after %s block %d", r.BlockKind, r.Block, resp.Partial[last].Kind, last)
+	}
+	resp.growing.WriteString(r.Text)
+	resp.Partial[r.Block].Text = resp.growing.String()
 	return nil
 }
 
@@ -253,11 +280,21 @@ func (s *State) turnDone(r *journal.TurnDone) error {
 	if err := s.want(r, Streaming); err != nil {
 		return err
 	}
-	if r.Turn != s.Response.Turn {
-		return s.refuse(r, "turn %s is open, not %s", s.Response.Turn, r.Turn)
+	if err := s.wantTurn(r, r.Turn); err != nil {
+		return err
+	}
+	calls := toolCalls(r.Blocks)
+	switch r.Stop {
+	case journal.StopError, journal.StopAborted:
+	case journal.StopEnd, journal.StopToolUse, journal.StopLength, journal.StopFiltered:
+		if err := s.wantNewCalls(r, calls); err != nil {
+			return err
+		}
+	default:
+		return s.refuse(r, "unknown stop %q", r.Stop)
 	}
 	resp := &s.Response
-	resp.Partial = nil
+	resp.Partial, resp.growing = nil, nil
 	resp.LastError = r.Error
 	resp.Usage = resp.Usage.Add(r.Usage)
 	s.Usage = s.Usage.Add(r.Usage)
@@ -274,10 +311,8 @@ func (s *State) turnDone(r *journal.TurnDone) error {
 	resp.Failures = 0
 	resp.Turns++
 	s.Context = append(s.Context, Item{Turn: r})
-	for _, b := range r.Blocks {
-		s.Size += itemSize + len(b.Text) + len(b.Arguments) + len(b.Opaque)
-	}
-	resp.Calls = toolCalls(r.Blocks)
+	s.Size += blocksSize(r.Blocks)
+	resp.Calls = calls
 	if len(resp.Calls) == 0 {
 		s.Phase = Finish
 		return nil
@@ -292,6 +327,35 @@ func (s *State) turnDone(r *journal.TurnDone) error {
 	resp.Truncated = r.Stop == journal.StopLength
 	s.Phase = Tools
 	return nil
+}
+
+// wantTurn refuses r unless it belongs to the latest turn.
+func (s *State) wantTurn(r journal.Record, turn string) error {
+	if turn != s.Response.Turn {
+		return s.refuse(r, "turn %s is open, not %s", s.Response.Turn, turn)
+	}
+	return nil
+}
+
+// wantNewCalls refuses r unless each call has an id that no other call of the
+// response has: an outcome names its call by the id alone.
+func (s *State) wantNewCalls(r journal.Record, calls []journal.Block) error {
+	for i, c := range calls {
+		again := slices.ContainsFunc(calls[:i], func(o journal.Block) bool { return o.Call == c.Call })
+		if c.Call == "" || again || s.Response.CallIDs[c.Call] {
+			return s.refuse(r, "call id %q is empty or was used before in the response", c.Call)
+		}
+	}
+	return nil
+}
+
+// blocksSize is roughly how many bytes the blocks hold.
+func blocksSize(blocks []journal.Block) int {
+	size := 0
+	for _, b := range blocks {
+		size += itemSize + len(b.Text) + len(b.Arguments) + len(b.Opaque)
+	}
+	return size
 }
 
 // toolCalls returns the calls among the blocks. Whether calls run is decided
@@ -310,6 +374,9 @@ func (s *State) outcome(r *journal.Outcome) error {
 	if err := s.want(r, Tools); err != nil {
 		return err
 	}
+	if err := s.wantTurn(r, r.Turn); err != nil {
+		return err
+	}
 	if !slices.ContainsFunc(s.Response.Calls, func(c journal.Block) bool { return c.Call == r.Call }) {
 		return s.refuse(r, "the turn made no call %q", r.Call)
 	}
@@ -322,6 +389,9 @@ func (s *State) outcome(r *journal.Outcome) error {
 
 func (s *State) toolBatch(r *journal.ToolBatch) error {
 	if err := s.want(r, Tools); err != nil {
+		return err
+	}
+	if err := s.wantTurn(r, r.Turn); err != nil {
 		return err
 	}
 	resp := &s.Response
@@ -354,39 +424,44 @@ func (s *State) commitWrites(outcomes []*journal.Outcome) {
 	for _, o := range outcomes {
 		writes = append(writes, o.Writes...)
 	}
-	slices.SortFunc(writes, func(a, b journal.VarWrite) int { return a.Seq - b.Seq })
+	slices.SortStableFunc(writes, func(a, b journal.VarWrite) int { return cmp.Compare(a.Seq, b.Seq) })
 	for _, w := range writes {
-		s.Vars[w.Name] = json.RawMessage(w.Value)
+		s.write(w.Name, json.RawMessage(w.Value))
 	}
 }
 
 func (s *State) settled(r *journal.Settled) error {
-	if r.Outcome == journal.Completed && s.Phase != Closed {
-		return s.refuse(r, "completed before its response was closed")
+	switch r.Outcome {
+	case journal.Completed, journal.Failed, journal.Aborted:
+	default:
+		return s.refuse(r, "unknown outcome %q", r.Outcome)
 	}
 	if !s.Resting() {
 		return s.refuse(r, "the conversation is not at rest")
 	}
-	switch {
-	case s.Active != nil && s.Active.Submission == r.Submission:
-		if len(s.Joined) > 0 {
-			return s.refuse(r, "submissions that joined it must settle first")
-		}
-		s.Active, s.Response, s.Phase = nil, Response{}, Idle
-		return nil
-	case r.Outcome == journal.Completed: // only what joined can complete with it
-		i := slices.IndexFunc(s.Joined, func(x *Submission) bool { return x.Submission == r.Submission })
-		if i < 0 {
+	is := func(x *Submission) bool { return x.Submission == r.Submission }
+	if i := slices.IndexFunc(s.Queue, is); i >= 0 {
+		if r.Outcome == journal.Completed {
 			return s.refuse(r, "submission %s did not join the response", r.Submission)
 		}
-		s.Joined = slices.Delete(s.Joined, i, i+1)
+		s.Queue = slices.Delete(s.Queue, i, i+1)
 		return nil
 	}
-	for _, list := range []*[]*Submission{&s.Joined, &s.Queue} {
-		if i := slices.IndexFunc(*list, func(x *Submission) bool { return x.Submission == r.Submission }); i >= 0 {
-			*list = slices.Delete(*list, i, i+1)
-			return nil
-		}
+	host := s.Active != nil && is(s.Active)
+	joined := slices.IndexFunc(s.Joined, is)
+	switch {
+	case !host && joined < 0:
+		return s.refuse(r, "submission %s is not open", r.Submission)
+	case r.Outcome == journal.Completed && s.Phase != Closed:
+		return s.refuse(r, "completed before its response was closed")
+	case r.Outcome != journal.Completed && s.Phase == Closed:
+		return s.refuse(r, "%s although its response was closed", r.Outcome)
+	case host && len(s.Joined) > 0:
+		return s.refuse(r, "submissions that joined it must settle first")
+	case host:
+		s.Active, s.Response, s.Phase = nil, Response{}, Idle
+	default:
+		s.Joined = slices.Delete(s.Joined, joined, joined+1)
 	}
-	return s.refuse(r, "submission %s is not open", r.Submission)
+	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/flue-go/flue/internal/fold"
 	"github.com/flue-go/flue/journal"
@@ -45,10 +46,24 @@ func outcome(call string, end bool, writes ...journal.VarWrite) journal.Record {
 	return &journal.Outcome{Turn: "t1", Call: call, Content: "ok", EndTurn: end, Writes: writes}
 }
 
+func delta(block int, text string) journal.Record {
+	return &journal.TurnDelta{Turn: "t1", Response: "r1", Block: block, BlockKind: journal.Text, Text: text}
+}
+
+// foreign is a record that no journal has.
+type foreign struct{}
+
+func (foreign) Kind() journal.Kind { return "foreign" }
+
 func seam(name journal.SeamName) journal.Record { return &journal.Seam{Name: name, Submission: "s1"} }
 
 func settled(id, outcome string) journal.Record {
 	return &journal.Settled{Submission: id, Outcome: outcome}
+}
+
+// diff compares all that a state shows.
+func diff(a, b *fold.State) string {
+	return cmp.Diff(a, b, cmpopts.IgnoreUnexported(fold.Response{}))
 }
 
 func apply(t testing.TB, records ...journal.Record) *fold.State {
@@ -117,6 +132,8 @@ func TestRules(t *testing.T) {
 		{"attempt of another while one is active", running(), attempt("s2")},
 		{"attempt of nothing", []journal.Record{born}, attempt("s1")},
 		{"release of nothing", []journal.Record{born}, &journal.Release{Submission: "s1"}},
+		{"release of another", running(), &journal.Release{Submission: "s2"}},
+		{"release twice", running(&journal.Release{Submission: "s1"}), &journal.Release{Submission: "s1"}},
 		{"entry without an attempt", []journal.Record{born, admitted("s1")}, entry("s1")},
 		{"entry twice", running(), entry("s1")},
 		{"join out of order", append([]journal.Record{born, admitted("s1"), admitted("s2"), admitted("s3")}, attempt("s1"), entry("s1")), entry("s3")},
@@ -128,21 +145,42 @@ func TestRules(t *testing.T) {
 		{"two turns at once", running(started), started},
 		{"turn of another response", running(started, done(journal.StopError)), &journal.TurnStarted{Turn: "t2", Response: "r2"}},
 		{"text without a turn", running(), &journal.TurnDelta{Turn: "t1", BlockKind: journal.Text, Text: "x"}},
-		{"text of an earlier block", running(started, &journal.TurnDelta{Block: 1, BlockKind: journal.Text, Text: "x"}), &journal.TurnDelta{Block: 0, BlockKind: journal.Text, Text: "x"}},
+		{"text of an earlier block", running(started, &journal.TurnDelta{Turn: "t1", Block: 1, BlockKind: journal.Text, Text: "x"}), &journal.TurnDelta{Turn: "t1", Block: 0, BlockKind: journal.Text, Text: "x"}},
+		{"text of another turn", running(started), &journal.TurnDelta{Turn: "t9", BlockKind: journal.Text, Text: "x"}},
+		{"text of another kind", running(started, delta(0, "x")), &journal.TurnDelta{Turn: "t1", BlockKind: journal.Reasoning, Text: "x"}},
+		{"text of a block below the first", running(started), delta(-1, "x")},
+		{"text of a block without bound", running(started), delta(journal.MaxBlocks, "x")},
+		{"end without a turn", running(), done(journal.StopEnd)},
+		{"unknown end of a turn", running(started), done("tired")},
+		{"call without an id", running(started), done(journal.StopToolUse, "")},
+		{"two calls with one id", running(started), done(journal.StopToolUse, "a", "a")},
+		{"call id of an earlier turn", running(started, done(journal.StopToolUse, "a"), outcome("a", false), batch, started), done(journal.StopToolUse, "a")},
 		{"end of another turn", running(started), &journal.TurnDone{Turn: "t9", Stop: journal.StopEnd}},
 		{"outcome without a batch", running(), outcome("a", false)},
 		{"outcome of no call", running(started, done(journal.StopToolUse, "a")), outcome("b", false)},
 		{"outcome twice", running(started, done(journal.StopToolUse, "a", "b"), outcome("a", false)), outcome("a", false)},
+		{"outcome of another turn", running(started, done(journal.StopToolUse, "a")), &journal.Outcome{Turn: "t9", Call: "a"}},
+		{"batch of another turn", running(started, done(journal.StopToolUse, "a"), outcome("a", false)), &journal.ToolBatch{Turn: "t9"}},
+		{"batch without calls", running(), batch},
 		{"batch without all outcomes", running(started, done(journal.StopToolUse, "a", "b"), outcome("a", false)), batch},
 		{"closed before the end", running(), seam(journal.SeamClosed)},
+		{"start before the entry", []journal.Record{born, admitted("s1"), attempt("s1")}, seam(journal.SeamStart)},
+		{"closed for another", running(started, done(journal.StopEnd), entry("s2"), started, done(journal.StopEnd)), &journal.Seam{Name: journal.SeamClosed, Submission: "s2"}},
 		{"unknown seam", running(), seam("x")},
 		{"completed before it is closed", running(started, done(journal.StopEnd)), settled("s1", "completed")},
 		{"failed while streaming", running(started), settled("s1", "failed")},
 		{"failed with an open batch", running(started, done(journal.StopToolUse, "a")), settled("s1", "failed")},
 		{"host before what joined it", running(started, done(journal.StopEnd), entry("s2")), settled("s1", "failed")},
 		{"queued and completed", running(started, done(journal.StopEnd), seam(journal.SeamClosed)), settled("s2", "completed")},
+		{"failed though it is closed", running(started, done(journal.StopEnd), seam(journal.SeamClosed)), settled("s1", "failed")},
+		{"joined and failed though it is closed", running(started, done(journal.StopEnd), entry("s2"), started, done(journal.StopEnd), seam(journal.SeamClosed)), settled("s2", "failed")},
+		{"joined and completed before it is closed", running(started, done(journal.StopEnd), entry("s2")), settled("s2", "completed")},
+		{"host before what joined it, though it is closed", running(started, done(journal.StopEnd), entry("s2"), started, done(journal.StopEnd), seam(journal.SeamClosed)), settled("s1", "completed")},
+		{"unknown outcome", running(), settled("s1", "lost")},
+		{"settled without an admission", running(), settled("s9", "failed")},
 		{"settled twice", running(settled("s1", "failed")), settled("s1", "failed")},
 		{"from the future", running(), &journal.Unknown{Name: "later"}},
+		{"no record of ours", running(), foreign{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			st, same := apply(t, tt.before...), apply(t, tt.before...)
@@ -151,7 +189,7 @@ func TestRules(t *testing.T) {
 			if !errors.As(err, &rule) {
 				t.Fatalf("error %v, want a RuleError", err)
 			}
-			if diff := cmp.Diff(same, st); diff != "" {
+			if diff := diff(same, st); diff != "" {
 				t.Errorf("the refused record changed the state:\n%s", diff)
 			}
 		})
@@ -219,6 +257,111 @@ func TestWritesAreVisibleWithTheBatchInTheirOrder(t *testing.T) {
 	}
 }
 
+// What joined settles before its host, with the same outcome.
+func TestJoinedSettlesFirst(t *testing.T) {
+	closed := running(started, done(journal.StopEnd), entry("s2"), started, done(journal.StopEnd), seam(journal.SeamClosed))
+	st := apply(t, append(closed, settled("s2", "completed"))...)
+	if st.Phase != fold.Closed || len(st.Joined) != 0 || st.Active == nil {
+		t.Errorf("phase %s, %d joined, active %v: want the host alone", st.Phase, len(st.Joined), st.Active)
+	}
+	if err := st.Apply(settled("s1", "completed")); err != nil {
+		t.Fatal(err)
+	}
+	if st.Phase != fold.Idle || st.Unsettled() || st.Response.ID != "" {
+		t.Errorf("phase %s, unsettled %v, response %q", st.Phase, st.Unsettled(), st.Response.ID)
+	}
+	// A queued submission that was aborted settles beside them, in any phase at rest.
+	st = apply(t, append(running(), settled("s2", "aborted"))...)
+	if st.Phase != fold.Model || len(st.Queue) != 0 || st.Active == nil {
+		t.Errorf("phase %s with %d queued after a queued one was settled", st.Phase, len(st.Queue))
+	}
+}
+
+// The text of an open turn is kept by block, and dropped when the turn ends.
+func TestPartial(t *testing.T) {
+	st := apply(t, running(started, delta(0, "a"), delta(0, "b"), delta(2, "c"), delta(2, "d"))...)
+	want := []journal.Block{{Kind: journal.Text, Text: "ab"}, {}, {Kind: journal.Text, Text: "cd"}}
+	if diff := cmp.Diff(want, st.Response.Partial); diff != "" {
+		t.Errorf("partial (-want +got):\n%s", diff)
+	}
+	early := st.Response.Partial[2].Text
+	for _, r := range []journal.Record{delta(2, "e"), done(journal.StopError), started} {
+		if err := st.Apply(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if early != "cd" {
+		t.Errorf("text that was handed out has become %q", early)
+	}
+	if st.Response.Partial != nil {
+		t.Errorf("a new turn begins with %v", st.Response.Partial)
+	}
+}
+
+func TestFailures(t *testing.T) {
+	failed := &journal.TurnDone{Turn: "t1", Stop: journal.StopError, Error: &journal.TurnError{Message: "x"}, Usage: journal.Usage{Input: 1}}
+	st := apply(t, running(started, failed, started, failed)...)
+	if r := st.Response; r.Failures != 2 || r.Turns != 0 || r.LastError == nil || r.Usage.Input != 2 || st.Usage.Input != 2 {
+		t.Errorf("after two failures: %+v", r)
+	}
+	for _, r := range []journal.Record{started, done(journal.StopToolUse, "a")} {
+		if err := st.Apply(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r := st.Response; r.Failures != 0 || r.Turns != 1 || r.LastError != nil || !r.CallIDs["a"] {
+		t.Errorf("after an answer: %+v", r)
+	}
+}
+
+func TestTruncatedCallsAreMarked(t *testing.T) {
+	st := apply(t, running(started, done(journal.StopLength, "a"))...)
+	if st.Phase != fold.Tools || !st.Response.Truncated {
+		t.Errorf("phase %s, truncated %v", st.Phase, st.Response.Truncated)
+	}
+	for _, r := range []journal.Record{outcome("a", false), batch} {
+		if err := st.Apply(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if st.Response.Truncated {
+		t.Error("still truncated after the batch")
+	}
+}
+
+// A failed call does not end the turn, whatever it says.
+func TestFailedCallDoesNotEndTheTurn(t *testing.T) {
+	failed := &journal.Outcome{Turn: "t1", Call: "a", Failed: true, EndTurn: true}
+	if st := apply(t, running(started, done(journal.StopToolUse, "a"), failed, batch)...); st.Phase != fold.Model {
+		t.Errorf("phase %s, want model", st.Phase)
+	}
+}
+
+func TestSize(t *testing.T) {
+	size := func(records ...journal.Record) int { return apply(t, running(records...)...).Size }
+	state := func(value string) journal.Record { return &journal.State{Name: "v", Value: []byte(value)} }
+	big := string(make([]byte, 10_000))
+	base := size()
+	for name, tt := range map[string]struct{ got, least, most int }{
+		"an answer":         {size(started, &journal.TurnDone{Turn: "t1", Stop: journal.StopEnd, Blocks: []journal.Block{{Kind: journal.Text, Text: big}}}), 10_000, 11_000},
+		"a call's result":   {size(started, done(journal.StopToolUse, "a"), &journal.Outcome{Turn: "t1", Call: "a", Content: big}, batch), 10_000, 11_000},
+		"a cut turn":        {size(started, &journal.TurnDone{Turn: "t1", Stop: journal.StopAborted, Blocks: []journal.Block{{Text: big}}}), 0, 0},
+		"a cut turn, shown": {size(started, &journal.TurnDone{Turn: "t1", Stop: journal.StopAborted, Blocks: []journal.Block{{Text: big}}}, notice(journal.SignalInterrupted)), 10_000, 11_000},
+		"a value":           {size(state(`"` + big + `"`)), 10_000, 11_000},
+		"a value, replaced": {size(state(`"`+big+`"`), state(`1`)), 1, 1_000},
+	} {
+		if got := tt.got - base; got < tt.least || got > tt.most {
+			t.Errorf("%s adds %d bytes, want %d to %d", name, got, tt.least, tt.most)
+		}
+	}
+}
+
+func TestPhaseNames(t *testing.T) {
+	if got := fmt.Sprint(fold.Streaming, fold.Phase(99)); got != "streaming phase 99" {
+		t.Errorf("got %q", got)
+	}
+}
+
 // Intake may be folded before or after the owner's batch that it raced with.
 func TestIntakeCommutes(t *testing.T) {
 	owner := [][]journal.Record{
@@ -231,7 +374,7 @@ func TestIntakeCommutes(t *testing.T) {
 		for _, intake := range []journal.Record{admitted("s9"), abort} {
 			first := apply(t, append(running(intake), own...)...)
 			last := apply(t, append(running(own...), intake)...)
-			if diff := cmp.Diff(first, last); diff != "" {
+			if diff := diff(first, last); diff != "" {
 				t.Errorf("batch %d and %s do not commute:\n%s", i, intake.Kind(), diff)
 			}
 		}
@@ -247,7 +390,7 @@ func BenchmarkApply(b *testing.B) {
 				turn := &journal.TurnStarted{Turn: "t1", Response: "r1"}
 				for _, r := range []journal.Record{
 					admitted(id), attempt(id), entry(id), &journal.Seam{Name: journal.SeamStart, Submission: id}, turn,
-					done(journal.StopEnd), seam(journal.SeamClosed), settled(id, "completed"),
+					done(journal.StopEnd), &journal.Seam{Name: journal.SeamClosed, Submission: id}, settled(id, "completed"),
 				} {
 					if err := st.Apply(r); err != nil {
 						b.Fatal(err)

@@ -12,6 +12,8 @@ package fold
 
 import (
 	"encoding/json"
+	"strconv"
+	"strings"
 
 	"github.com/flue-go/flue/journal"
 )
@@ -33,7 +35,12 @@ const (
 
 var phaseNames = [...]string{"unborn", "idle", "input", "model", "streaming", "tools", "finish", "closed"}
 
-func (p Phase) String() string { return phaseNames[p] }
+func (p Phase) String() string {
+	if int(p) >= len(phaseNames) {
+		return "phase " + strconv.Itoa(int(p))
+	}
+	return phaseNames[p]
+}
 
 // A State is everything that a journal says about its instance. The zero value
 // is the state before the first record.
@@ -66,7 +73,7 @@ type State struct {
 	// Usage is the sum over all turns.
 	Usage journal.Usage
 
-	// Size is roughly how many bytes the state holds.
+	// Size is roughly how many bytes the context and the persistent state hold.
 	Size int
 }
 
@@ -94,6 +101,7 @@ type Response struct {
 
 	// Partial is the text streamed so far in an open turn, by block.
 	Partial []journal.Block
+	growing *strings.Builder // the text of its last block, so that a long answer is not copied with each delta
 	// Cut is the latest turn when it was aborted. What it said reaches the
 	// model only if a notice follows that tells the model so.
 	Cut *journal.TurnDone
