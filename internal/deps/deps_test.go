@@ -6,10 +6,15 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
 	"os/exec"
 	"path"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -77,6 +82,7 @@ var external = map[string][]string{
 }
 
 type pkg struct {
+	Dir        string
 	ImportPath string
 	Name       string
 	Doc        string
@@ -86,7 +92,7 @@ type pkg struct {
 
 func list(t *testing.T) []pkg {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-json=ImportPath,Name,Doc,GoFiles,Imports", module+"/...")
+	cmd := exec.Command("go", "list", "-json=Dir,ImportPath,Name,Doc,GoFiles,Imports", module+"/...")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -165,6 +171,40 @@ func TestImports(t *testing.T) {
 	}
 	for name := range rules {
 		t.Errorf("the table has package %s, which does not exist", name)
+	}
+}
+
+// A library that reads the environment has settings that nobody can see in the
+// code that calls it, so only programs read it.
+func TestEnvironment(t *testing.T) {
+	readers := []string{"Getenv", "LookupEnv", "Environ", "ExpandEnv"}
+	for _, p := range list(t) {
+		name := short(p.ImportPath)
+		if p.Name == "main" || name == "cli" {
+			continue
+		}
+		for _, file := range p.GoFiles {
+			fset := token.NewFileSet()
+			f, err := parser.ParseFile(fset, filepath.Join(p.Dir, file), nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, imp := range f.Imports {
+				if imported, err := strconv.Unquote(imp.Path.Value); err == nil && imported == "os" && imp.Name != nil {
+					t.Errorf("%s: os has another name here, which hides its use", fset.Position(imp.Pos()))
+				}
+			}
+			ast.Inspect(f, func(n ast.Node) bool {
+				sel, ok := n.(*ast.SelectorExpr)
+				if !ok || !slices.Contains(readers, sel.Sel.Name) {
+					return true
+				}
+				if x, ok := sel.X.(*ast.Ident); ok && x.Name == "os" {
+					t.Errorf("%s: package %s reads the environment; take a setting from the caller", fset.Position(n.Pos()), name)
+				}
+				return true
+			})
+		}
 	}
 }
 
