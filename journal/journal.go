@@ -95,6 +95,11 @@ func Encode(b Batch) ([]byte, error) {
 	}
 	out, err := json.Marshal(&env, stored)
 	if err != nil {
+		for _, it := range env.Records {
+			if _, bad := json.Marshal(&it, stored); bad != nil {
+				return nil, fmt.Errorf("encoding a record of kind %s: %w", it.Kind, bad)
+			}
+		}
 		return nil, fmt.Errorf("encoding a batch: %w", err)
 	}
 	if !utf8.Valid(out) { // within a string of raw JSON
