@@ -183,29 +183,46 @@ func TestEnvironment(t *testing.T) {
 		if p.Name == "main" || name == "cli" {
 			continue
 		}
-		for _, file := range p.GoFiles {
-			fset := token.NewFileSet()
-			f, err := parser.ParseFile(fset, filepath.Join(p.Dir, file), nil, parser.SkipObjectResolution)
-			if err != nil {
-				t.Fatal(err)
+		for _, use := range uses(t, p, "os") {
+			if slices.Contains(readers, use.name) {
+				t.Errorf("%s: package %s reads the environment; take a setting from the caller", use.at, name)
 			}
-			for _, imp := range f.Imports {
-				if imported, err := strconv.Unquote(imp.Path.Value); err == nil && imported == "os" && imp.Name != nil {
-					t.Errorf("%s: os has another name here, which hides its use", fset.Position(imp.Pos()))
-				}
-			}
-			ast.Inspect(f, func(n ast.Node) bool {
-				sel, ok := n.(*ast.SelectorExpr)
-				if !ok || !slices.Contains(readers, sel.Sel.Name) {
-					return true
-				}
-				if x, ok := sel.X.(*ast.Ident); ok && x.Name == "os" {
-					t.Errorf("%s: package %s reads the environment; take a setting from the caller", fset.Position(n.Pos()), name)
-				}
-				return true
-			})
 		}
 	}
+}
+
+// A use is a name of another package, where it is used.
+type use struct {
+	name string
+	at   token.Position
+}
+
+// uses returns what the files of p use of an imported package. A file that
+// imports it under another name is a fault.
+func uses(t *testing.T, p pkg, imported string) []use {
+	t.Helper()
+	var found []use
+	for _, file := range p.GoFiles {
+		fset := token.NewFileSet()
+		f, err := parser.ParseFile(fset, filepath.Join(p.Dir, file), nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, imp := range f.Imports {
+			if name, err := strconv.Unquote(imp.Path.Value); err == nil && name == imported && imp.Name != nil {
+				t.Errorf("%s: %s has another name here, which hides its use", fset.Position(imp.Pos()), imported)
+			}
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			if sel, ok := n.(*ast.SelectorExpr); ok {
+				if x, ok := sel.X.(*ast.Ident); ok && x.Name == imported {
+					found = append(found, use{sel.Sel.Name, fset.Position(n.Pos())})
+				}
+			}
+			return true
+		})
+	}
+	return found
 }
 
 func TestPackageComments(t *testing.T) {
