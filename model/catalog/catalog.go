@@ -1,14 +1,21 @@
 // Package catalog has the data of well-known models: context window, output
 // limit, price, reasoning levels, image input.
 //
-// The data is generated from catwalk (https://github.com/charmbracelet/catwalk,
-// MIT licence, see LICENSE.catwalk) by go generate. It is as old as the release
-// that contains it. A model that is not in it works all the same; what is not
-// known of a model is zero, never a guess.
+//	rt, err := flue.Open(ctx, flue.Config{Catalog: catalog.Lookup, ...})
+//
+// The data is as old as the release that contains it. A model that is not in
+// it works all the same. What is not known for certain is zero: a price of zero
+// means that the price is unknown, not that the model is free.
+//
+// The data comes from catwalk (https://github.com/charmbracelet/catwalk), whose
+// MIT licence is in LICENSE.catwalk. To take a newer version, change it in
+// internal/gen/go.mod and run go generate in this directory; which of catwalk's
+// numbers are believed is decided in internal/gen/convert.go. The generator is
+// a module of its own, so that programs do not depend on catwalk.
 package catalog
 
 import (
-	"bytes"
+	"cmp"
 	"compress/gzip"
 	_ "embed"
 	"encoding/json"
@@ -23,109 +30,118 @@ import (
 //go:generate go -C internal/gen run . ../../models.json.gz
 
 //go:embed models.json.gz
-var compressed []byte
+var compressed string
 
-type record struct {
-	Provider   string   `json:"p"`
-	ID         string   `json:"id"`
-	Name       string   `json:"name"`
-	Window     int      `json:"window"`
-	Output     int      `json:"out"`
-	Reasoning  bool     `json:"reason"`
-	Levels     []string `json:"levels"`
-	Images     bool     `json:"images"`
-	Input      float64  `json:"cin"`
-	OutputCost float64  `json:"cout"`
-	CacheRead  float64  `json:"cread"`
-	CacheWrite float64  `json:"cwrite"`
+// An entry is one model of the data file, which internal/gen writes sorted by
+// provider and id.
+type entry struct {
+	Provider   string           `json:"p"`
+	ID         string           `json:"id"`
+	Name       string           `json:"name"` // left out when it is the id
+	Window     int              `json:"window"`
+	MaxOutput  int              `json:"out"`
+	Reasoning  bool             `json:"reason"`
+	Levels     []model.Thinking `json:"levels"`
+	Images     bool             `json:"images"`
+	Input      float64          `json:"cin"`
+	Output     float64          `json:"cout"`
+	CacheRead  float64          `json:"cread"`
+	CacheWrite float64          `json:"cwrite"`
 }
 
-// records are the models sorted by provider and id. They are read when first
-// asked for, because most programs ask for one or two.
-var records = sync.OnceValue(func() []record {
-	z, err := gzip.NewReader(bytes.NewReader(compressed))
+// entries are all models. They are read when first asked for, because a program
+// may have a catalog of its own, and are not changed after that.
+var entries = sync.OnceValue(func() []entry {
+	z, err := gzip.NewReader(strings.NewReader(compressed))
 	if err != nil {
-		panic("catalog: the generated data is damaged: " + err.Error())
+		panic("catalog: the embedded data is damaged: " + err.Error())
 	}
-	var rs []record
-	if err := json.NewDecoder(z).Decode(&rs); err != nil {
-		panic("catalog: the generated data is damaged: " + err.Error())
+	var all []entry
+	if err := json.NewDecoder(z).Decode(&all); err != nil {
+		panic("catalog: the embedded data is damaged: " + err.Error())
 	}
-	return rs
+	return all
 })
 
-// Lookup returns what is known of a provider's model. The provider is named as
-// in a specifier, such as "anthropic"; the id is the model's at that provider.
-// It is safe for concurrent use.
-func Lookup(provider, id string) (model.Info, bool) {
-	rs := records()
-	i, ok := slices.BinarySearchFunc(rs, record{Provider: provider, ID: id}, func(a, b record) int {
-		if c := strings.Compare(a.Provider, b.Provider); c != 0 {
-			return c
+// Lookup returns what is known of a provider's model, and whether it is in the
+// catalog. The provider is named as in a specifier, such as "anthropic"; the id
+// is the model's at that provider. An id may leave out the date that the
+// catalog's ends in, as claude-haiku-4-5 does of claude-haiku-4-5-20251001,
+// provided that only one date is known.
+//
+// Lookup is safe for concurrent use. The result is the caller's to change.
+func Lookup(provider, modelID string) (model.Info, bool) {
+	all := of(provider)
+	i, ok := slices.BinarySearchFunc(all, modelID, func(e entry, id string) int { return cmp.Compare(e.ID, id) })
+	if !ok {
+		if i, ok = dated(all, i, modelID); !ok {
+			return model.Info{}, false
 		}
-		return strings.Compare(a.ID, b.ID)
-	})
-	if !ok && (i == len(rs) || rs[i].Provider != provider || !dated(rs[i].ID, id)) {
-		return model.Info{}, false
 	}
-	return rs[i].info(), true
+	return all[i].info(), true
 }
 
-// dated reports whether full is the id with a date behind it, as in
-// claude-haiku-4-5-20251001: providers accept both.
-func dated(full, id string) bool {
-	date, ok := strings.CutPrefix(full, id+"-")
-	return ok && len(date) == len("20060102") && strings.Trim(date, "0123456789") == ""
+// dated finds the one entry of all, from index from on, whose id is id and a
+// date. Two are as good as none: their prices may differ.
+func dated(all []entry, from int, id string) (int, bool) {
+	found := -1
+	for i := from; i < len(all) && strings.HasPrefix(all[i].ID, id); i++ {
+		date, ok := strings.CutPrefix(all[i].ID[len(id):], "-")
+		if !ok || len(date) != len("20060102") || strings.Trim(date, "0123456789") != "" {
+			continue
+		}
+		if found >= 0 {
+			return 0, false
+		}
+		found = i
+	}
+	return found, found >= 0
 }
 
-// Providers returns the names of the providers, sorted.
+// Providers returns the names of the providers that have models in the catalog,
+// sorted. It is safe for concurrent use.
 func Providers() []string {
 	var names []string
-	for _, r := range records() {
-		if len(names) == 0 || names[len(names)-1] != r.Provider {
-			names = append(names, r.Provider)
+	for _, e := range entries() {
+		if len(names) == 0 || names[len(names)-1] != e.Provider {
+			names = append(names, e.Provider)
 		}
 	}
 	return names
 }
 
-// Models returns the models of a provider by id, sorted.
+// Models yields the models of a provider, sorted by id; none when the catalog
+// does not have the provider. It is safe for concurrent use.
 func Models(provider string) iter.Seq2[string, model.Info] {
 	return func(yield func(string, model.Info) bool) {
-		for _, r := range records() {
-			if r.Provider == provider && !yield(r.ID, r.info()) {
+		for _, e := range of(provider) {
+			if !yield(e.ID, e.info()) {
 				return
 			}
 		}
 	}
 }
 
-func (r record) info() model.Info {
-	info := model.Info{
-		Name: r.Name, ContextWindow: r.Window, MaxOutput: r.Output, Reasoning: r.Reasoning, Images: r.Images,
-		Cost: model.Cost{Input: r.Input, Output: r.OutputCost, CacheRead: r.CacheRead, CacheWrite: r.CacheWrite},
+// of returns the entries of a provider.
+func of(provider string) []entry {
+	all := entries()
+	from, ok := slices.BinarySearchFunc(all, provider, func(e entry, p string) int { return cmp.Compare(e.Provider, p) })
+	if !ok {
+		return nil
 	}
-	if info.Name == "" {
-		info.Name = r.ID
-	}
-	for _, l := range r.Levels {
-		if t := level(l); t != "" && !slices.Contains(info.Levels, t) {
-			info.Levels = append(info.Levels, t)
+	n, _ := slices.BinarySearchFunc(all[from:], provider, func(e entry, p string) int {
+		if e.Provider == p {
+			return -1
 		}
-	}
-	return info
+		return 1
+	})
+	return all[from : from+n]
 }
 
-// level is a reasoning level by the name that providers give it.
-func level(name string) model.Thinking {
-	switch name {
-	case "none", "off":
-		return model.ThinkingOff
-	case "max":
-		return model.ThinkingXHigh
+func (e *entry) info() model.Info {
+	return model.Info{
+		Name: cmp.Or(e.Name, e.ID), ContextWindow: e.Window, MaxOutput: e.MaxOutput,
+		Reasoning: e.Reasoning, Levels: slices.Clone(e.Levels), Images: e.Images,
+		Cost: model.Cost{Input: e.Input, Output: e.Output, CacheRead: e.CacheRead, CacheWrite: e.CacheWrite},
 	}
-	if t := model.Thinking(name); t.Valid() {
-		return t
-	}
-	return ""
 }
