@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/flue-go/flue/internal/engine"
@@ -181,7 +182,7 @@ const MaxToolOutput = 4 << 20
 func result(tool string, output *schema.Schema, out any, err error) engine.Result {
 	end := errors.Is(err, EndTurn)
 	if err != nil && !end {
-		text := err.Error()
+		text := strings.ToValidUTF8(err.Error(), "\uFFFD")
 		if isBlank(text) {
 			text = "The tool failed without saying why."
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/flue-go/flue/internal/project"
 	"github.com/flue-go/flue/journal"
@@ -91,13 +92,15 @@ func (h *hub) publishKnown(addr store.Address, incarnation string, offset int64,
 }
 
 func encodeChunks(incarnation string, offset int64, b journal.Batch) []byte {
+	// As lenient as the journal, so that readers miss nothing that it keeps.
+	lenient := json.JoinOptions(jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
 	var out []byte
-	for i, c := range project.Chunks(project.ConversationID(incarnation), offset, b) {
-		data, err := json.Marshal(c)
-		if err != nil { // a chunk is made of strings and of JSON that was read as JSON
-			continue
+	for _, c := range project.Chunks(project.ConversationID(incarnation), offset, b) {
+		data, err := json.Marshal(c, lenient)
+		if err != nil {
+			continue // raw JSON that is not JSON, which Encode has refused before
 		}
-		if i > 0 {
+		if len(out) > 0 {
 			out = append(out, ',')
 		}
 		out = append(out, data...)
