@@ -19,7 +19,7 @@ var pure = map[string][]string{
 	},
 	"internal/fold": {"cmp", "encoding/json", "errors", "fmt", "maps", "slices", "strconv", "strings"},
 	"internal/project": {
-		"encoding/base64", "errors", "fmt", "maps", "slices", "strings", "unicode/utf8",
+		"bytes", "encoding/base64", "errors", "fmt", "maps", "slices", "strings", "unicode/utf8",
 		"github.com/go-json-experiment/json", "github.com/go-json-experiment/json/jsontext",
 	},
 }

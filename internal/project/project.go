@@ -6,6 +6,7 @@
 package project
 
 import (
+	"bytes"
 	"encoding/base64"
 	"strings"
 	"unicode/utf8"
@@ -67,14 +68,14 @@ func (p *projector) record(r journal.Record) {
 		p.outcome(r)
 	case *journal.Settled:
 		p.add(wire.Chunk{
-			Type: wire.ChunkSettled, SubmissionID: r.Submission, Outcome: r.Outcome, Error: r.Error, AnsweredBy: r.AnsweredBy, Timestamp: p.at,
+			Type: wire.ChunkSettled, SubmissionID: r.Submission, Outcome: r.Outcome, Error: value(r.Error), AnsweredBy: r.AnsweredBy, Timestamp: p.at,
 		})
 	}
 }
 
 func (p *projector) delta(response string, kind journal.BlockKind, text string) {
 	if text != "" {
-		p.add(wire.Chunk{Type: wire.ChunkMessageDelta, MessageID: response, Kind: string(kind), Delta: text})
+		p.add(wire.Chunk{Type: wire.ChunkMessageDelta, MessageID: response, Kind: string(kind), Delta: valid(text)})
 	}
 }
 
@@ -97,31 +98,55 @@ func (p *projector) turnDone(r *journal.TurnDone) {
 // input is a call's arguments as a client sees them: the value when the model
 // wrote JSON, else the text itself.
 func input(arguments string) jsontext.Value {
+	arguments = valid(arguments)
 	if strings.TrimSpace(arguments) == "" {
 		return jsontext.Value("{}")
 	}
-	if v := jsontext.Value(arguments); utf8.ValidString(arguments) && v.IsValid() {
+	if v := jsontext.Value(arguments); v.IsValid() {
 		return v
 	}
 	return text(arguments)
 }
 
+// value is raw JSON as a client sees it. The journal keeps JSON that a strict
+// reader refuses; a client gets that as text.
+func value(raw jsontext.Value) jsontext.Value {
+	if len(raw) == 0 || raw.IsValid() {
+		return raw
+	}
+	v := jsontext.Value(bytes.ToValidUTF8(raw, []byte("\uFFFD")))
+	if err := v.Compact(); err == nil && v.IsValid() {
+		return v
+	}
+	return text(string(v))
+}
+
 // text returns s as a JSON string.
 func text(s string) jsontext.Value {
-	v, err := jsontext.AppendQuote(nil, strings.ToValidUTF8(s, "\uFFFD"))
+	v, err := jsontext.AppendQuote(nil, valid(s))
 	if err != nil {
 		return jsontext.Value(`""`)
 	}
 	return v
 }
 
+// valid returns s as the journal stores it, so that a reader who is told of a
+// record before it was read back is told the same.
+func valid(s string) string {
+	if utf8.ValidString(s) {
+		return s
+	}
+	return string([]rune(s))
+}
+
 func (p *projector) outcome(r *journal.Outcome) {
 	c := wire.Chunk{Type: wire.ChunkToolOutput, ToolCallID: r.Call, DurationMS: r.DurationMS, Timestamp: p.at}
 	switch {
 	case r.Failed:
-		c.Type, c.ErrorText = wire.ChunkToolOutputError, &r.Content
+		content := valid(r.Content)
+		c.Type, c.ErrorText = wire.ChunkToolOutputError, &content
 	case len(r.Output) > 0:
-		c.Output = r.Output
+		c.Output = value(r.Output)
 	default:
 		c.Output = text(r.Content)
 	}
@@ -130,9 +155,10 @@ func (p *projector) outcome(r *journal.Outcome) {
 
 // message is an entry as a client sees it.
 func message(r *journal.Entry) wire.Message {
+	body := valid(r.Message.Body)
 	m := wire.Message{
 		ID: r.ID, SubmissionID: r.Submission, TurnID: r.Turn,
-		Parts: []wire.Part{{Type: wire.PartText, Text: &r.Message.Body, State: wire.StateDone}},
+		Parts: []wire.Part{{Type: wire.PartText, Text: &body, State: wire.StateDone}},
 	}
 	for _, a := range r.Message.Attachments {
 		m.Parts = append(m.Parts, wire.Part{Type: wire.PartFile, MediaType: a.MediaType, ID: a.ID, Size: &a.Size, Filename: a.Filename})
