@@ -1,400 +1,258 @@
-// Package crashtest kills a real server process, over and over, and holds what
-// is left to the promise: whatever was accepted is answered exactly once.
-//
-// The server is this test's own binary, started again as a child: two agents
-// on two codecs, on SQLite with full durability. What must survive (the model
-// services, a ledger of what tools did, the clients) lives in the test.
 package crashtest
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
-	"syscall"
+	"sync"
 	"testing"
 	"time"
 
-	"github.com/flue-go/flue/internal/fold"
-	"github.com/flue-go/flue/journal"
-	"github.com/flue-go/flue/store"
 	"github.com/flue-go/flue/store/sqlite"
-	"github.com/flue-go/flue/wire"
 )
 
-// A server is one life of the child process.
-type server struct {
-	cmd  *exec.Cmd
-	base string
-	log  bytes.Buffer
+// A trial is one run of the proof.
+type trial struct {
+	kills       int
+	soonest     time.Duration // after the server is ready
+	latest      time.Duration
+	burst       int // see client
+	maxAttempts int
 }
 
-func start(t *testing.T, dir string, w *world) *server {
+func TestKill(t *testing.T) {
+	kills := 500
+	if testing.Short() {
+		kills = 25
+	}
+	kills = int(variable(t, "FLUE_KILLS", int64(kills)))
+	trial{kills: kills, latest: 120 * time.Millisecond, burst: 5, maxAttempts: 10_000}.run(t)
+}
+
+// With the usual bound on attempts no message may fail either, as long as lives
+// are long enough to get something done.
+func TestKillUsualAttempts(t *testing.T) {
+	kills := 40
+	if testing.Short() {
+		kills = 5
+	}
+	trial{kills: kills, soonest: 150 * time.Millisecond, latest: 300 * time.Millisecond, burst: 2}.run(t)
+}
+
+// variable is the number in the environment variable, or else the usual one.
+func variable(t *testing.T, name string, usual int64) int64 {
 	t.Helper()
-	s := &server{cmd: exec.Command(os.Args[0])}
-	s.cmd.Env = append(os.Environ(), childEnv+"="+dir, childWorld+"="+w.URL)
-	s.cmd.Stderr = &s.log
-	out, err := s.cmd.StdoutPipe()
+	s := os.Getenv(name)
+	if s == "" {
+		return usual
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		_ = s.cmd.Wait()
-		t.Fatalf("the server did not start: %v\n%s", err, s.log.String())
-	}
-	s.base = strings.TrimSpace(line)
-	return s
-}
-
-func (s *server) kill() {
-	_ = s.cmd.Process.Kill()
-	_ = s.cmd.Wait()
-}
-
-// stop ends the server gracefully.
-func (s *server) stop(t *testing.T) {
-	t.Helper()
-	_ = s.cmd.Process.Signal(syscall.SIGTERM)
-	if err := s.cmd.Wait(); err != nil {
-		t.Errorf("a graceful stop: %v\n%s", err, s.log.String())
-	}
-}
-
-// A conversation is one client and what it knows.
-type conversation struct {
-	agent, id string
-	number    int
-	next      int
-	pending   []string          // tokens whose send has not been acknowledged
-	accepted  map[string]string // submission by token
-	aborted   bool              // an abort was acknowledged at some time
-	settled   map[string]wire.Settlement
-}
-
-func (c *conversation) url(base string) string { return base + "/" + c.agent + "/" + c.id }
-
-var client = &http.Client{Timeout: 2 * time.Second}
-
-// send sends a token's message until it is acknowledged, in this life or a
-// later one. It never sends another first.
-func (c *conversation) send(base string) {
-	for len(c.pending) > 0 {
-		token := c.pending[0]
-		body, _ := json.Marshal(map[string]string{"kind": "user", "body": "please do " + token, "idempotencyKey": token})
-		res, err := client.Post(c.url(base), "application/json", bytes.NewReader(body))
-		if err != nil {
-			return
-		}
-		var a wire.Admission
-		err = json.NewDecoder(res.Body).Decode(&a)
-		res.Body.Close()
-		if err != nil || res.StatusCode != http.StatusAccepted {
-			return
-		}
-		c.accepted[token] = a.SubmissionID
-		c.pending = c.pending[1:]
-	}
-}
-
-// look reads the history.
-func (c *conversation) look(base string) (*wire.Snapshot, error) {
-	res, err := client.Get(c.url(base) + "?view=history")
-	if err != nil {
-		return nil, err
-	}
-	defer res.Body.Close()
-	data, err := io.ReadAll(res.Body)
-	if err != nil || res.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%d %s %w", res.StatusCode, data, err)
-	}
-	snap := new(wire.Snapshot)
-	if err := json.Unmarshal(data, snap); err != nil {
-		return nil, err
-	}
-	for _, s := range snap.Settlements {
-		c.settled[s.SubmissionID] = s
-	}
-	return snap, nil
-}
-
-func (c *conversation) open() int {
-	n := len(c.pending)
-	for _, sub := range c.accepted {
-		if _, ok := c.settled[sub]; !ok {
-			n++
-		}
+		t.Fatalf("%s: %v", name, err)
 	}
 	return n
 }
 
-// act is what the client does in one life of the server.
-func (c *conversation) act(base string, rng *rand.Rand) {
-	if c.open() < 1+rng.IntN(2) {
-		c.pending = append(c.pending, fmt.Sprintf("T%dx%d", c.number, c.next))
-		c.next++
-	}
-	c.send(base)
-	if rng.IntN(40) == 0 {
-		if res, err := client.Post(c.url(base)+"/abort", "", nil); err == nil {
-			var told struct{ Aborted bool }
-			if json.NewDecoder(res.Body).Decode(&told) == nil && told.Aborted {
-				c.aborted = true
-			}
-			res.Body.Close()
-		} else {
-			c.aborted = true // it may have been taken
-		}
-	}
-	_, _ = c.look(base)
+// A run is what a trial is made of while it runs.
+type run struct {
+	trial
+	*complaints
+	t      *testing.T
+	world  *world
+	file   string
+	client *client
+	rng    *rand.Rand
+	seed   uint64
+
+	began   int // lives
+	resumed [][]time.Duration
+	drain   chan struct{} // closed when clients should begin nothing more
+
+	mu            sync.Mutex
+	conversations []*conversation
 }
 
-// kills is how often the server is killed.
-func kills(t *testing.T) int {
-	if s := os.Getenv("FLUE_KILLS"); s != "" {
-		n, err := strconv.Atoi(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return n
+func (tr trial) run(t *testing.T) {
+	seed := uint64(variable(t, "FLUE_SEED", time.Now().UnixNano()))
+	t.Logf("FLUE_SEED=%d", seed)
+	c := &complaints{t: t}
+	r := &run{
+		trial: tr, complaints: c, t: t, world: newWorld(t, c), file: filepath.Join(t.ArtifactDir(), "flue.db"),
+		client: &client{complaints: c, lives: newLives(), http: newClient(), burst: tr.burst},
+		rng:    rand.New(rand.NewPCG(seed, 0)), seed: seed, drain: make(chan struct{}),
 	}
-	if testing.Short() {
-		return 25
-	}
-	return 500
-}
-
-func TestKill(t *testing.T) {
-	w := newWorld(t)
-	dir := t.TempDir()
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 1))
-	var cs []*conversation
-	for i := range 8 {
-		agent := []string{"openai", "anthropic"}[i%2]
-		cs = append(cs, &conversation{agent: agent, id: fmt.Sprint("c", i), number: i + 1, accepted: map[string]string{}, settled: map[string]wire.Settlement{}})
-	}
-	began := time.Now()
-	for range kills(t) {
-		s := start(t, dir, w)
-		deadline := time.NewTimer(time.Duration(rng.IntN(120)) * time.Millisecond)
-		acted := make(chan struct{})
-		go func() {
-			defer close(acted)
-			for _, c := range cs {
-				c.act(s.base, rng)
-			}
-		}()
-		<-deadline.C
-		s.kill()
-		<-acted
-	}
-	t.Logf("%d kills in %v", kills(t), time.Since(began).Round(time.Millisecond))
-
-	s := start(t, dir, w)
-	settle(t, cs, s.base)
-	for _, c := range cs { // whatever happened, the next message works
-		c.next = (c.next/10 + 1) * 10 // one that calls the tools
-		c.pending = append(c.pending, fmt.Sprintf("T%dx%d", c.number, c.next))
-		c.aborted = false
-	}
-	last := settle(t, cs, s.base)
-	for i, c := range cs {
-		final := c.accepted[fmt.Sprintf("T%dx%d", c.number, c.next)]
-		if got := c.settled[final].Outcome; got != journal.Completed {
-			t.Errorf("%s: the last message settled %q", c.id, got)
-		}
-		checkHistory(t, c, last[i])
-	}
-	s.stop(t)
-	checkJournals(t, filepath.Join(dir, "crash.db"), cs, w)
-	for _, complaint := range w.wrong {
-		t.Errorf("a model service was sent what it would refuse: %.2000s", complaint)
-	}
-	total := 0
-	for _, c := range cs {
-		total += len(c.accepted)
-	}
-	if total < len(cs) {
-		t.Errorf("only %d messages were accepted", total)
-	}
-	t.Logf("%d messages accepted, %d calls begun, %d ended", total, len(w.begun), len(w.ended))
-}
-
-// settle waits until everything that the clients sent is settled, and returns
-// the histories.
-func settle(t *testing.T, cs []*conversation, base string) []*wire.Snapshot {
-	t.Helper()
-	snaps := make([]*wire.Snapshot, len(cs))
-	deadline := time.Now().Add(30 * time.Second)
-	for i, c := range cs {
-		for {
-			c.send(base)
-			snap, err := c.look(base)
-			if snaps[i] = snap; err == nil && c.open() == 0 {
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("%s: %d messages are not settled after 30 s: %v", c.id, c.open(), err)
-			}
-			time.Sleep(5 * time.Millisecond) // a client that polls
-		}
-	}
-	return snaps
-}
-
-// checkHistory holds what clients see to the promise.
-func checkHistory(t *testing.T, c *conversation, snap *wire.Snapshot) {
-	t.Helper()
-	answers := make(map[string]string) // by the submission that they answer
-	for _, m := range snap.Messages {
-		for _, p := range m.Parts {
-			if p.State == wire.StateStreaming || p.State == wire.StateInputAvailable {
-				t.Errorf("%s: message %s is still %s", c.id, m.ID, p.State)
-			}
-			if m.Role == wire.RoleAssistant && p.Text != nil {
-				answers[m.SubmissionID] += *p.Text
-			}
-		}
-	}
-	for token, sub := range c.accepted {
-		s := c.settled[sub]
-		switch s.Outcome {
-		case journal.Aborted:
-			continue
-		case journal.Completed:
-		default:
-			t.Errorf("%s: %s settled %q: %s", c.id, token, s.Outcome, s.Error)
-			continue
-		}
-		// What joined is answered together with what it joined; the script
-		// answers the last.
-		joined := false
-		for other, o := range c.accepted {
-			joined = joined || other != token && c.settled[o].AnsweredBy == s.AnsweredBy && strings.Contains(answers[s.AnsweredBy], "answer to "+other+" ")
-		}
-		if !strings.Contains(answers[s.AnsweredBy], "answer to "+token+" ") && !joined {
-			t.Errorf("%s: %s is settled and its answer is %q\n%s", c.id, token, answers[s.AnsweredBy], around(snap, sub, s.AnsweredBy))
-		}
-	}
-}
-
-// around shows the messages of two submissions, for a failure.
-func around(snap *wire.Snapshot, submissions ...string) string {
-	var b strings.Builder
-	for _, m := range snap.Messages {
-		if slices.Contains(submissions, m.SubmissionID) {
-			data, _ := json.Marshal(m)
-			fmt.Fprintf(&b, "%s\n", data)
-		}
-	}
-	for _, s := range snap.Settlements {
-		if slices.Contains(submissions, s.SubmissionID) {
-			fmt.Fprintf(&b, "%+v\n", s)
-		}
-	}
-	return b.String()
-}
-
-// checkJournals holds the journals and the ledger to the promise.
-func checkJournals(t *testing.T, path string, cs []*conversation, w *world) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	s, err := sqlite.Open(ctx, path, sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
+	var clients sync.WaitGroup
+	defer clients.Wait()
+	defer cancel()
+	for i := range 2 * perAgent {
+		clients.Go(func() { r.converse(ctx, i) })
 	}
-	defer s.Close()
-	for call, n := range w.begun {
-		if n > 1 {
-			t.Errorf("call %s began %d times", call, n)
-		}
+	start := time.Now()
+	for i := 0; i < tr.kills && !r.any(); i++ {
+		r.cycle()
 	}
-	for _, c := range cs {
-		st, ends, succeeded := read(t, s, store.Address{Agent: c.agent, ID: c.id})
-		if st.Phase != fold.Idle || st.Unsettled() {
-			t.Errorf("%s: the journal ends in phase %s", c.id, st.Phase)
+	took := time.Since(start)
+	t.Logf("%d kills in %.1f s: %.0f a minute", r.began, took.Seconds(), float64(r.began)/took.Minutes())
+
+	last := r.begin()
+	if !last.await() {
+		last.kill()
+		return
+	}
+	r.client.lives.set(last)
+	r.settle(ctx, cancel, &clients)
+	r.client.lives.end(last)
+	r.resumed = append(r.resumed, last.resumed)
+	last.stop()
+	r.audit()
+	r.report()
+}
+
+// perAgent is how many conversations are held with each agent at a time.
+const perAgent = 8
+
+// converse holds one conversation after the other.
+func (r *run) converse(ctx context.Context, i int) {
+	rng := rand.New(rand.NewPCG(r.seed, uint64(i+1)))
+	for n := 0; ctx.Err() == nil; n++ {
+		select {
+		case <-r.drain:
+			return
+		default:
 		}
-		for token, sub := range c.accepted {
-			if len(ends[sub]) != 1 {
-				t.Errorf("%s: %s has the settlements %q, want exactly one", c.id, token, ends[sub])
-			}
-			row, err := s.Submission(ctx, store.Address{Agent: c.agent, ID: c.id}, sub)
-			if err != nil || !slices.Equal(ends[sub], []string{row.Outcome}) {
-				t.Errorf("%s: the index says %q of %s, the journal %q (%v)", c.id, row.Outcome, token, ends[sub], err)
-			}
-		}
-		var charged map[string]bool
-		if raw, ok := st.Vars["charged"]; ok {
-			if err := json.Unmarshal(raw, &charged); err != nil {
-				t.Error(err)
-			}
-		}
-		for _, call := range succeeded {
-			if w.ended[call] != 1 {
-				t.Errorf("%s: call %s is recorded as done and ended %d times", c.id, call, w.ended[call])
-			}
-			if token, ok := strings.CutSuffix(strings.TrimPrefix(call, "call_"), "_charge"); ok && !charged[token] {
-				t.Errorf("%s: call %s succeeded and what it wrote is lost", c.id, call)
-			}
-		}
+		c := &conversation{agent: []string{"openai", "anthropic"}[i%2], id: fmt.Sprintf("%d-%d", i, n)}
+		r.mu.Lock()
+		r.conversations = append(r.conversations, c)
+		r.mu.Unlock()
+		r.client.converse(ctx, c, rng)
 	}
 }
 
-// read folds a journal. It returns the settlements by submission and the calls
-// that succeeded.
-func read(t *testing.T, s store.Store, addr store.Address) (*fold.State, map[string][]string, []string) {
-	t.Helper()
-	st := &fold.State{Head: -1}
-	ends := make(map[string][]string)
-	var succeeded []string
-	for after := int64(-1); ; {
-		page, err := s.Read(context.Background(), addr, after, 1000)
-		if errors.Is(err, store.ErrNotFound) {
-			t.Errorf("%s does not exist", addr)
-			return st, ends, nil
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, b := range page.Batches {
-			batch, err := journal.Decode(b.Payload)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, r := range batch.Records {
-				if err := st.Apply(r); err != nil {
-					t.Errorf("offset %d of %s: %v", b.Offset, addr, err)
+func (r *run) begin() *life {
+	l := begin(r.t, r.complaints, serverConfig{Life: r.began, File: r.file, World: r.world.http.URL, MaxAttempts: r.maxAttempts})
+	r.began++
+	return l
+}
+
+// cycle is one life of the server and its violent end: mostly at a random
+// moment after it is ready, sometimes while it starts or while it stops.
+func (r *run) cycle() {
+	l := r.begin()
+	how := r.rng.IntN(10)
+	wait := r.soonest + time.Duration(r.rng.Int64N(int64(r.latest-r.soonest)))
+	if how == 0 {
+		<-time.After(time.Duration(r.rng.Int64N(int64(60 * time.Millisecond))))
+		close(l.gone)
+		l.kill()
+		return
+	}
+	if l.await() {
+		r.client.lives.set(l)
+		<-time.After(wait)
+		r.client.lives.end(l)
+	}
+	if how == 1 {
+		_ = l.stdin.Close()
+		<-time.After(time.Duration(r.rng.Int64N(int64(10 * time.Millisecond))))
+		l.ending = true
+	}
+	l.kill()
+	r.resumed = append(r.resumed, l.resumed)
+}
+
+// settle lets all that was sent come to its end, and then one more message in
+// each conversation. It holds the histories to the promise.
+func (r *run) settle(ctx context.Context, cancel context.CancelFunc, clients *sync.WaitGroup) {
+	r.mu.Lock()
+	limit := settleTime + time.Duration(len(r.conversations))*checkTime
+	r.mu.Unlock()
+	late := time.AfterFunc(limit, func() {
+		r.complain("not all is settled and checked %v after the last kill", limit)
+		cancel()
+	})
+	defer late.Stop()
+	close(r.drain)
+	clients.Wait()
+	next := make(chan *conversation)
+	for range perAgent {
+		clients.Go(func() {
+			for c := range next {
+				s := c.add([]string{"charge+ship"})
+				if r.client.send(ctx, c, s, false) {
+					r.client.waitFrom(ctx, c, s)
 				}
-				switch r := r.(type) {
-				case *journal.Settled:
-					ends[r.Submission] = append(ends[r.Submission], r.Outcome)
-				case *journal.Outcome:
-					if !r.Failed {
-						succeeded = append(succeeded, r.Call)
-					}
+				if ctx.Err() == nil {
+					r.client.checkHistory(ctx, c)
 				}
 			}
-			after = b.Offset
+		})
+	}
+	for _, c := range r.conversations {
+		next <- c
+	}
+	close(next)
+	clients.Wait()
+}
+
+// What bounds the time in which the last life must settle everything, and then
+// one more message of each conversation.
+const (
+	settleTime = time.Minute
+	checkTime  = 100 * time.Millisecond
+)
+
+// audit holds the database to the promise.
+func (r *run) audit() {
+	ctx := context.Background()
+	r.checkFile(ctx, r.file)
+	db, err := sqlite.Open(ctx, r.file, sqlite.Options{})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer func() {
+		if err := db.Close(); err != nil {
+			r.t.Error(err)
 		}
-		if after >= page.Head {
-			return st, ends, succeeded
+	}()
+	a := &audit{complaints: r.complaints, world: r.world, db: db, known: make(map[string]bool), phases: make(map[string]int)}
+	messages := 0
+	for _, c := range r.conversations {
+		a.conversation(ctx, c)
+		messages += len(c.sends)
+	}
+	a.strays()
+	r.t.Logf("%d conversations, %d messages, %d batches, %d model calls of which %d after an interrupted answer",
+		len(r.conversations), messages, a.batches, r.world.requests, r.world.resumed)
+	slices.Sort(a.attempts)
+	r.t.Logf("%d tool calls of which %d were cut short; work was taken up in the phases %v; attempts at one message: median %d, most %d",
+		a.calls, a.failed, a.phases, a.attempts[len(a.attempts)/2], a.attempts[len(a.attempts)-1])
+}
+
+// report logs how soon interrupted work was taken up again, counted from the
+// start of the process, and fails if that took too long.
+func (r *run) report() {
+	var first, all []time.Duration
+	for _, ds := range r.resumed {
+		if len(ds) > 0 {
+			first = append(first, ds[0])
+			all = append(all, ds...)
 		}
+	}
+	if len(first) == 0 {
+		r.complain("no life has taken up interrupted work")
+		return
+	}
+	slices.Sort(first)
+	slices.Sort(all)
+	r.t.Logf("from exec to the first act on interrupted work: median %v, worst %v; to each such act: median %v, worst %v",
+		first[len(first)/2], first[len(first)-1], all[len(all)/2], all[len(all)-1])
+	if d := first[len(first)/2]; d > time.Second {
+		r.complain("interrupted work was taken up after %v, want at most 1 s", d)
 	}
 }
