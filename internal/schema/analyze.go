@@ -11,6 +11,8 @@ func (c *compiler) analyze() error {
 		if err := a.visit(n, 1); err != nil {
 			return err
 		}
+	}
+	for _, n := range c.list { // after it is known that references end
 		n.fixed = fixedProps(n)
 	}
 	return nil

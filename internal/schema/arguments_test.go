@@ -32,7 +32,12 @@ func TestPrepareArguments(t *testing.T) {
 		strNum  = `{"type":"object","properties":{"value":{"anyOf":[{"type":"string"},{"type":"number"}]}},"required":["value"]}`
 		numStr  = `{"type":"object","properties":{"value":{"anyOf":[{"type":"number"},{"type":"string"}]}},"required":["value"]}`
 		need    = `{"type":"object","properties":{"path":{"type":"string"}},"required":["path"],"additionalProperties":false}`
+
+		strictOpenAI = `{"type":"object","properties":{"url":{"type":"string","format":"uri"},"headers":{"type":"object","additionalProperties":{"type":"string"}}},"required":["url"]}`
 	)
+	unionOf := func(arms ...string) string {
+		return `{"type":"object","properties":{"value":{"anyOf":[` + strings.Join(arms, ",") + `]}},"required":["value"]}`
+	}
 	tests := []struct {
 		name, schema, in string
 		want             string // empty for an error
@@ -66,6 +71,25 @@ func TestPrepareArguments(t *testing.T) {
 		{"duplicate keys", need, `{"path":"a","path":"b"}`, "", "", "path"},
 		{"wrong case", need, `{"Path":"a"}`, "", "", "path"},
 		{"misspelt", need, `{"pth":"a"}`, "", "", "path"},
+		{"an integer with a fraction of zero", options, `{"maxBytes":5.0}`, `{"maxBytes":5}`, "", ""},
+		{"an integer with an exponent", options, `{"maxBytes": 1e3}`, `{"maxBytes":1000}`, "", ""},
+		{"a fraction", options, `{"maxBytes":1.5}`, "", "", "expected an integer"},
+		{"all of it in a string", options, `"{\"note\":\"x\"}"`, `{"note":"x"}`, "decoded", ""},
+		{"twice encoded, inside and out", search, `"{\"queries\":\"[]\"}"`, `{"queries":[]}`, "decoded, decoded queries", ""},
+		{"an array in a string at the root", need, `"[1,2]"`, "", "", "expected an object"},
+		{"a string in a string is not decoded", options, `{"maxBytes":"\"7\""}`, "", "", "maxBytes"},
+		{"no decoding where something else is wrong", search, `{"queries":"[1]"}`, "", "", "expected an array"},
+		{"a union that wants no string", unionOf(`{"type":"array"}`, `{"type":"null"}`), `{"value":"[1]"}`, `{"value":[1]}`, "decoded value", ""},
+		{"the same, in the other order", unionOf(`{"type":"null"}`, `{"type":"array"}`), `{"value":"[1]"}`, `{"value":[1]}`, "decoded value", ""},
+		{"a string that fits no arm stays", unionOf(`{"type":"string","minLength":9}`, `{"type":"array"}`), `{"value":"[1]"}`, "", "", "value"},
+		{"the same, in the other order", unionOf(`{"type":"array"}`, `{"type":"string","minLength":9}`), `{"value":"[1]"}`, "", "", "value"},
+		{"true or null is not decoded", unionOf(`{"type":"boolean"}`, `{"type":"null"}`), `{"value":"true"}`, "", "", "value"},
+		{"the arm that is meant decides", unionOf(`{"properties":{"kind":{"const":"a"},"p":{"type":"array"}}}`, `{"properties":{"kind":{"const":"b"},"p":{"type":"string"}}}`), `{"value":{"kind":"a","p":"[1]"}}`, `{"value":{"kind":"a","p":[1]}}`, "decoded value.p", ""},
+		{"the other arm is not touched", unionOf(`{"properties":{"kind":{"const":"a"},"p":{"type":"array"}}}`, `{"properties":{"kind":{"const":"b"},"p":{"type":"string"}}}`), `{"value":{"kind":"b","p":"[1]"}}`, `{"value":{"kind":"b","p":"[1]"}}`, "", ""},
+		{"null for a map that may be absent", strictOpenAI, `{"url":"https://a.example","headers":null}`, `{"url":"https://a.example"}`, "null headers", ""},
+		{"null for a required field", need, `{"path":null}`, "", "", "path: expected a string, got null"},
+		{"null elements stay", search, `{"queries":[null]}`, "", "", "queries[0]"},
+		{"a fitting document keeps its bytes", options, " {\"note\" : \"\\u0041 <&>\"}\n", `{"note" : "\u0041 <&>"}`, "", ""},
 		{"deep", need, strings.Repeat("[", 5000) + strings.Repeat("]", 5000), "", "", ""},
 	}
 	for _, tt := range tests {
@@ -135,7 +159,7 @@ func TestAgainstOracle(t *testing.T) {
 }
 
 func FuzzPrepareArguments(f *testing.F) {
-	for _, seed := range []string{"", "{}", `{"a":"1","b":[{"c":null}]}`, `{"a":"\ud83d"}`, "{\"a\":\"\xff\"}", `{"a":1}{`, `{"a":1e999}`} {
+	for _, seed := range []string{"", "{}", `{"a":"1","b":[{"c":null}]}`, `{"a":"\ud83d"}`, "{\"a\":\"\xff\"}", `{"a":1}{`, `{"a":1e999}`, `{"a":-990e999}`, `{"a":5.0}`} {
 		f.Add(seed)
 	}
 	s, err := schema.Parse(json.RawMessage(`{"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"array","items":{"type":"object","properties":{"c":{"type":["string","null"]}}}},"d":{"anyOf":[{"type":"boolean"},{"type":"object"}]}}}`))

@@ -81,8 +81,7 @@ func (e *evaluator) checkKind(n *node, v *value, at *place, rep *report) bool {
 			return false
 		}
 		if v.kind == number && n.integer && !v.plainInteger() {
-			v.text = v.rat().Num().String() // 5.0 is 5, and Go decodes only that
-			e.changed = true
+			e.plain(v)
 		}
 	}
 	if n.enum == nil || e.inEnum(n, v) {
@@ -97,6 +96,15 @@ func (e *evaluator) checkKind(n *node, v *value, at *place, rep *report) bool {
 	}
 	rep.add(at, v, "expected %s", describe(n))
 	return false
+}
+
+// plain writes an integer without fraction and exponent: 5.0 is 5, and Go
+// decodes only that. One that would become too long stays.
+func (e *evaluator) plain(v *value) {
+	if s := v.rat().Num().String(); len(s) <= maxLiteral {
+		v.text = s
+		e.changed = true
+	}
 }
 
 func (b *budget) inEnum(n *node, v *value) bool {

@@ -100,7 +100,7 @@ func (e *evaluator) explainUnion(arms []*node, v *value, at *place, rep *report)
 	}
 	var best *report
 	for _, arm := range meant {
-		r := new(report)
+		r := &report{budget: rep.budget}
 		e.check(arm, v, at, r, nil)
 		if best == nil || r.total < best.total {
 			best = r

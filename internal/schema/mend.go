@@ -66,7 +66,7 @@ func (w *mender) decode(kinds kind, v *value, at *place) bool {
 	if kinds == 0 || kinds&text != 0 {
 		return false
 	}
-	doc, err := parse(v.text)
+	doc, err := parseBelow(v.text, at.depth())
 	if err != nil {
 		return false
 	}
@@ -85,6 +85,9 @@ func (w *mender) decode(kinds kind, v *value, at *place) bool {
 	}
 	*v = *inner
 	w.repairs = append(w.repairs, Repair{Path: at.String(), Kind: Decoded})
+	if doc.broken != nil {
+		w.repairs = append(w.repairs, Repair{Path: at.String(), Kind: UnicodeReplaced})
+	}
 	return true
 }
 

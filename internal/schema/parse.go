@@ -46,11 +46,14 @@ func (d *document) bytes() []byte {
 // differences: a name may occur once in an object, and Unicode that is not
 // valid (raw bytes or half a surrogate pair) becomes U+FFFD instead of an error,
 // because a model that emits it cannot know what is wrong.
-func parse(in string) (*document, error) {
+func parse(in string) (*document, error) { return parseBelow(in, 0) }
+
+// parseBelow parses a document that will stand at some depth of another one.
+func parseBelow(in string, depth int) (*document, error) {
 	if len(in) > MaxDocument {
 		return nil, &SyntaxError{Line: 1, Column: 1, Message: fmt.Sprintf("%d bytes of JSON, the limit is %d", len(in), MaxDocument)}
 	}
-	p := &parser{in: in, valid: utf8.ValidString(in)}
+	p := &parser{in: in, depth: depth, valid: utf8.ValidString(in)}
 	p.space()
 	start := p.pos
 	root, err := p.value()
@@ -269,10 +272,7 @@ func (p *parser) name(open int, v *value, step *place) error {
 		return p.errorf(start, "the property %s occurs twice in one object", strconv.Quote(clip(key, 40)))
 	}
 	step.key = key
-	v.keys = append(v.keys, key)
-	if v.index != nil {
-		v.index[key] = len(v.keys) - 1
-	}
+	v.addKey(key)
 	p.space()
 	if !p.peek(':') {
 		return p.errorf(p.pos, "expected ':' after the property name %s, got %s", strconv.Quote(clip(key, 40)), p.got(p.pos))

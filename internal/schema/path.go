@@ -17,6 +17,15 @@ type place struct {
 func (p *place) member(key string) *place { return &place{up: p, key: key, index: -1} }
 func (p *place) element(i int) *place     { return &place{up: p, index: i} }
 
+// depth is the number of steps from the root.
+func (p *place) depth() int {
+	n := 0
+	for ; p != nil; p = p.up {
+		n++
+	}
+	return n
+}
+
 // maxPath bounds the bytes of a rendered path.
 const maxPath = 200
 
@@ -66,6 +75,25 @@ func plainName(key string) bool {
 		}
 	}
 	return key != ""
+}
+
+// pointerPath renders an RFC 6901 pointer in the same notation.
+func pointerPath(pointer string) string {
+	if pointer == "" {
+		return ""
+	}
+	var b strings.Builder
+	for token := range strings.SplitSeq(pointer[1:], "/") {
+		index, err := strconv.Atoi(token)
+		if err != nil || index < 0 {
+			index = -1
+		}
+		writeStep(&b, unescapePointer(token), index)
+		if b.Len() > maxPath {
+			break
+		}
+	}
+	return clip(b.String(), maxPath)
 }
 
 func escapePointer(token string) string {

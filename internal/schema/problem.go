@@ -62,10 +62,15 @@ func (e *ValidationError) Error() string {
 // report collects problems. A nil one ignores them, and its places are nil,
 // so that a check which only asks yes or no allocates nothing.
 type report struct {
+	*budget  // of the check that reports
 	problems []Problem
 	total    int
 	seen     map[Problem]bool
 }
+
+// problemCost is what it costs to put a problem into words, next to a step of
+// a check. Alternatives that are tried and not reported pay it as well.
+const problemCost = 1000
 
 func (r *report) member(at *place, key string) *place {
 	if r == nil {
@@ -82,10 +87,13 @@ func (r *report) element(at *place, i int) *place {
 }
 
 func (r *report) add(at *place, got *value, format string, args ...any) {
-	if r == nil {
-		return
+	switch {
+	case r == nil:
+	case len(r.problems) >= MaxProblems:
+		r.total++
+	case r.spend(problemCost):
+		r.put(Problem{Path: at.String(), Message: clip(fmt.Sprintf(format, args...), maxMessage), Got: showGot(got)})
 	}
-	r.put(Problem{Path: at.String(), Message: clip(fmt.Sprintf(format, args...), maxMessage), Got: showGot(got)})
 }
 
 func (r *report) put(p Problem) {

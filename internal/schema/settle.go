@@ -42,10 +42,11 @@ func (s *Schema) verdict(doc *document) (bool, error) {
 
 // explain says what is wrong with a value that does not fit.
 func explain(n *node, v *value) error {
-	e, rep := evaluator{}, new(report)
+	var e evaluator
+	rep := &report{budget: &e.budget}
 	e.check(n, v, nil, rep, nil)
-	if rep.total == 0 {
-		rep.add(nil, v, "expected %s", describe(n))
+	if rep.total == 0 { // the budget was spent on alternatives
+		return problem("", "expected "+describe(n), showGot(v))
 	}
 	return rep.err()
 }

@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"maps"
 	"math/big"
 	"slices"
 	"strings"
@@ -29,10 +30,10 @@ type value struct {
 	keys  []string // names of an object's members, unique
 	items []*value // elements of an array; values of an object's members, parallel to keys
 
-	index map[string]int // keys of a large object
+	index map[string]int // of the keys of an object that has indexFrom or more
 }
 
-// indexFrom is the number of members from which an object gets an index.
+// indexFrom is the number of members from which an object has an index.
 const indexFrom = 16
 
 func newText(s string) *value         { return &value{kind: text, text: s} }
@@ -41,16 +42,11 @@ func newObject() *value               { return &value{kind: object} }
 func newArray(items ...*value) *value { return &value{kind: array, items: items} }
 func newBool(b bool) *value           { return &value{kind: boolean, truth: b} }
 
-// find returns the position of a member, or -1.
+// find returns the position of a member, or -1. It changes nothing, so that
+// the parts of a schema may be read concurrently.
 func (v *value) find(key string) int {
-	if len(v.keys) < indexFrom {
-		return slices.Index(v.keys, key)
-	}
 	if v.index == nil {
-		v.index = make(map[string]int, len(v.keys))
-		for i, k := range v.keys {
-			v.index[k] = i
-		}
+		return slices.Index(v.keys, key)
 	}
 	if i, ok := v.index[key]; ok {
 		return i
@@ -75,10 +71,31 @@ func (v *value) set(key string, member *value) *value {
 		v.items[i] = member
 		return v
 	}
-	v.keys = append(v.keys, key)
+	v.addKey(key)
 	v.items = append(v.items, member)
-	v.index = nil
 	return v
+}
+
+// addKey adds the name of a member whose value is about to be added.
+func (v *value) addKey(key string) {
+	v.keys = append(v.keys, key)
+	switch {
+	case v.index != nil:
+		v.index[key] = len(v.keys) - 1
+	case len(v.keys) >= indexFrom:
+		v.reindex()
+	}
+}
+
+func (v *value) reindex() {
+	v.index = nil
+	if len(v.keys) < indexFrom {
+		return
+	}
+	v.index = make(map[string]int, len(v.keys))
+	for i, key := range v.keys {
+		v.index[key] = i
+	}
 }
 
 // drop removes the members for which gone reports true.
@@ -91,12 +108,13 @@ func (v *value) drop(gone func(i int) bool) {
 		v.keys[kept], v.items[kept] = v.keys[i], v.items[i]
 		kept++
 	}
-	v.keys, v.items, v.index = v.keys[:kept], v.items[:kept], nil
+	v.keys, v.items = v.keys[:kept], v.items[:kept]
+	v.reindex()
 }
 
 // clone returns a copy that shares nothing which can change.
 func (v *value) clone() *value {
-	c := &value{kind: v.kind, truth: v.truth, text: v.text, keys: slices.Clone(v.keys)}
+	c := &value{kind: v.kind, truth: v.truth, text: v.text, keys: slices.Clone(v.keys), index: maps.Clone(v.index)}
 	if v.items != nil {
 		c.items = make([]*value, len(v.items))
 		for i, item := range v.items {
