@@ -47,7 +47,8 @@
 //	minItems:"1"      maxItems:"5"    default:"x"    example:"x"
 //
 // A contradiction (a default that is not in the enum, a pattern on a number)
-// is an error of [For], which names the type and the field.
+// is an error of [For], which names the type and the field. So is a type that
+// could be written and not read again, or the other way round.
 //
 // # JSON Schema
 //
@@ -62,7 +63,9 @@
 // values; the work spent on checking it is bounded too, so that a recursive
 // union cannot keep a processor busy. Nothing here panics on bad input.
 //
-// Google's jsonschema-go serves as an oracle in the tests. It is not used to check, because a check needs what it does not
-// give: every problem at its place in the sender's document, exact numbers, and
-// a bound on the work when the schema came from somebody else.
+// The tests hold the checks to the official test suite of JSON Schema and to
+// Google's jsonschema-go. That library does not do the checking, because a check
+// here needs what it does not give: every problem at its place in the sender's
+// document, exact numbers, and a bound on the work when the schema came from
+// somebody else.
 package schema

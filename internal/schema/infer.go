@@ -1,19 +1,14 @@
 package schema
 
 import (
-	"encoding"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"math/big"
+	"math"
 	"reflect"
+	"strconv"
 	"strings"
-	"time"
 )
-
-// A Describer is a type that says what its JSON looks like.
-type Describer interface {
-	JSONSchema() json.RawMessage
-}
 
 // For returns the schema of T. See the package comment for the rules.
 func For[T any]() (*Schema, error) { return ForType(reflect.TypeFor[T]()) }
@@ -21,7 +16,7 @@ func For[T any]() (*Schema, error) { return ForType(reflect.TypeFor[T]()) }
 // ForType is [For] for a type that is known only at run time. An error names
 // the type and the field.
 func ForType(t reflect.Type) (*Schema, error) {
-	in := inferrer{open: make(map[reflect.Type]bool), named: make(map[reflect.Type]string), defs: value{kind: object}}
+	in := inferrer{open: map[reflect.Type]bool{}, named: map[reflect.Type]string{}, taken: map[string]bool{}, defs: newObject()}
 	root, err := in.infer(t)
 	if err != nil {
 		return nil, fmt.Errorf("schema of %v: %w", t, err)
@@ -41,35 +36,36 @@ func ForType(t reflect.Type) (*Schema, error) {
 type inferrer struct {
 	open  map[reflect.Type]bool   // types whose schema is being built
 	named map[reflect.Type]string // those of them that contain themselves, with the name of their definition
-	defs  value                   // the definitions, an object
+	taken map[string]bool         // names of definitions
+	defs  *value                  // the definitions
+	count int                     // schemas built
 }
 
 // withDefs is the root with the definitions. A root that is a reference is
 // spelt out: model services want an object there.
 func (in *inferrer) withDefs(root *value) *value {
 	if ref := root.get("$ref"); ref != nil {
-		if def := in.defs.get(strings.TrimPrefix(ref.text, "#/$defs/")); def != nil {
-			root = def.clone()
-		}
+		root = in.defs.get(strings.TrimPrefix(ref.text, "#/$defs/")).clone()
 	}
-	return root.set("$defs", &in.defs)
+	return root.set("$defs", in.defs)
 }
 
 func typed(name string) *value { return newObject().set("type", newText(name)) }
 
 func (in *inferrer) infer(t reflect.Type) (*value, error) {
-	if s, ok, err := special(t); ok || err != nil {
+	if in.count++; in.count > maxSchemaValues/4 {
+		return nil, errors.New("the schema becomes too large: give parts of it the type json.RawMessage")
+	}
+	if s, err := special(t); s != nil || err != nil {
 		return s, err
 	}
 	switch t.Kind() {
-	case reflect.Pointer:
-		return in.infer(t.Elem())
 	case reflect.Bool:
 		return typed("boolean"), nil
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		return typed("integer"), nil
+		return integer(-math.Ldexp(1, t.Bits()-1), math.Ldexp(1, t.Bits()-1)-1, t.Bits()), nil
 	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
-		return typed("integer").set("minimum", newNumber("0")), nil
+		return integer(0, math.Ldexp(1, t.Bits())-1, t.Bits()), nil
 	case reflect.Float32, reflect.Float64:
 		return typed("number"), nil
 	case reflect.String:
@@ -78,51 +74,77 @@ func (in *inferrer) infer(t reflect.Type) (*value, error) {
 		if t.NumMethod() == 0 {
 			return newObject(), nil
 		}
-	case reflect.Slice, reflect.Array:
-		return in.list(t)
+	case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map, reflect.Struct:
+		return in.composite(t)
+	}
+	return nil, fmt.Errorf("%v has no JSON form: use another type, or give the schema by hand", t)
+}
+
+// integer is the schema of an integer type. The limits of a 64-bit type say
+// nothing to a model; they are left to decoding, except that of zero.
+func integer(lowest, highest float64, bits int) *value {
+	s := typed("integer")
+	if bits < 64 || lowest == 0 {
+		s.set("minimum", newNumber(strconv.FormatFloat(lowest, 'f', 0, 64)))
+	}
+	if bits < 64 {
+		s.set("maximum", newNumber(strconv.FormatFloat(highest, 'f', 0, 64)))
+	}
+	return s
+}
+
+// composite infers a type that is made of others, and may be made of itself if
+// it has a name.
+func (in *inferrer) composite(t reflect.Type) (*value, error) {
+	if name := in.named[t]; name != "" {
+		return reference(name), nil
+	}
+	if in.open[t] {
+		in.named[t] = in.name(t)
+		return reference(in.named[t]), nil
+	}
+	in.open[t] = true
+	defer delete(in.open, t)
+	s, err := in.parts(t)
+	if err != nil {
+		return nil, err
+	}
+	if name := in.named[t]; name != "" {
+		in.defs.set(name, s)
+		return reference(name), nil
+	}
+	return s, nil
+}
+
+func reference(name string) *value { return newObject().set("$ref", newText("#/$defs/"+name)) }
+
+// name returns a name for a definition: that of the type, without what a
+// reference could not hold, and with a number if it is taken.
+func (in *inferrer) name(t reflect.Type) string {
+	base := strings.Map(func(r rune) rune {
+		if r == '_' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' {
+			return r
+		}
+		return '_'
+	}, t.Name())
+	name := base
+	for i := 2; in.taken[name]; i++ {
+		name = base + strconv.Itoa(i)
+	}
+	in.taken[name] = true
+	return name
+}
+
+func (in *inferrer) parts(t reflect.Type) (*value, error) {
+	switch t.Kind() {
+	case reflect.Pointer:
+		return in.infer(t.Elem())
 	case reflect.Map:
 		return in.dictionary(t)
 	case reflect.Struct:
 		return in.structure(t)
 	}
-	return nil, fmt.Errorf("%v has no JSON form: use another type, or give the schema by hand", t)
-}
-
-// special is the schema of types whose JSON is not that of their kind.
-func special(t reflect.Type) (*value, bool, error) {
-	switch t {
-	case reflect.TypeFor[time.Time]():
-		return typed("string").set("format", newText("date-time")), true, nil
-	case reflect.TypeFor[time.Duration]():
-		return typed("string").set("description", newText(`a duration such as "1m30s"`)), true, nil
-	case reflect.TypeFor[json.RawMessage]():
-		return newObject(), true, nil
-	case reflect.TypeFor[json.Number]():
-		return typed("number"), true, nil
-	case reflect.TypeFor[big.Int]():
-		return typed("integer"), true, nil
-	}
-	if t.Kind() == reflect.Pointer || t.Kind() == reflect.Interface {
-		return nil, false, nil
-	}
-	p := reflect.New(t).Interface()
-	switch p := p.(type) {
-	case Describer:
-		s, err := parseSchema(p.JSONSchema())
-		if err != nil {
-			return nil, false, fmt.Errorf("%v.JSONSchema: %w", t, err)
-		}
-		return s, true, nil
-	case json.Unmarshaler:
-		return nil, false, fmt.Errorf("%v has JSON methods of its own: add a method JSONSchema() json.RawMessage that says what they read", t)
-	case encoding.TextUnmarshaler:
-		return typed("string"), true, nil
-	}
-	return nil, false, nil
-}
-
-func (in *inferrer) list(t reflect.Type) (*value, error) {
-	if t.Elem().Kind() == reflect.Uint8 {
+	if t.Elem() == reflect.TypeFor[byte]() {
 		return typed("string").set("contentEncoding", newText("base64")), nil
 	}
 	items, err := in.infer(t.Elem())
@@ -131,14 +153,14 @@ func (in *inferrer) list(t reflect.Type) (*value, error) {
 	}
 	s := typed("array").set("items", items)
 	if t.Kind() == reflect.Array {
-		n := newNumber(fmt.Sprint(t.Len()))
+		n := newNumber(strconv.Itoa(t.Len()))
 		s.set("minItems", n).set("maxItems", n)
 	}
 	return s, nil
 }
 
 func (in *inferrer) dictionary(t reflect.Type) (*value, error) {
-	if t.Key().Kind() != reflect.String {
+	if t.Key().Kind() != reflect.String && !isText(t.Key()) {
 		return nil, fmt.Errorf("%v: the keys of an object are strings", t)
 	}
 	elem, err := in.infer(t.Elem())
@@ -149,27 +171,18 @@ func (in *inferrer) dictionary(t reflect.Type) (*value, error) {
 }
 
 func (in *inferrer) structure(t reflect.Type) (*value, error) {
-	if in.open[t] {
-		if in.named[t] == "" {
-			in.named[t] = fmt.Sprintf("%s%d", definitionName(t), len(in.named))
-		}
-		return newObject().set("$ref", newText("#/$defs/"+in.named[t])), nil
-	}
-	in.open[t] = true
-	defer delete(in.open, t)
-
-	props, required := newObject(), newArray()
 	fields, err := fieldsOf(t)
 	if err != nil {
 		return nil, err
 	}
+	props, required := newObject(), newArray()
 	for _, f := range fields {
 		s, err := in.infer(f.typ)
 		if err == nil {
 			s, err = f.constrain(s)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("field %s: %w", f.goName, err)
+			return nil, fmt.Errorf("field %s: %w", qualified(t, f.goName), err)
 		}
 		props.set(f.name, s)
 		if !f.optional {
@@ -180,20 +193,50 @@ func (in *inferrer) structure(t reflect.Type) (*value, error) {
 	if len(required.items) > 0 {
 		s.set("required", required)
 	}
-	s.set("additionalProperties", newBool(false))
-	if name := in.named[t]; name != "" {
-		in.defs.set(name, s)
-		return newObject().set("$ref", newText("#/$defs/"+name)), nil
+	return s.set("additionalProperties", newBool(false)), nil
+}
+
+// qualified names a field for an error.
+func qualified(t reflect.Type, field string) string {
+	if t.Name() == "" {
+		return field
+	}
+	return t.String() + "." + field
+}
+
+// A Describer is a type that says what its JSON looks like. The schema may not
+// contain references, because it becomes a part of others.
+type Describer interface {
+	JSONSchema() json.RawMessage
+}
+
+func described(t reflect.Type, d Describer) (_ *value, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%v.JSONSchema panicked on a zero value: %v", t, r)
+		}
+	}()
+	s, err := parseSchema(d.JSONSchema())
+	if err != nil {
+		return nil, fmt.Errorf("%v.JSONSchema: %w", t, err)
+	}
+	if s.refers() {
+		return nil, fmt.Errorf("%v.JSONSchema: a schema that becomes a part of another cannot have $ref, $id or $defs", t)
 	}
 	return s, nil
 }
 
-// definitionName is a type's name without what a reference could not hold.
-func definitionName(t reflect.Type) string {
-	return strings.Map(func(r rune) rune {
-		if r == '_' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' {
-			return r
+// refers reports whether a schema depends on where it stands.
+func (v *value) refers() bool {
+	for _, keyword := range []string{"$ref", "$id", "$defs", "definitions"} {
+		if v.get(keyword) != nil {
+			return true
 		}
-		return '_'
-	}, t.Name())
+	}
+	for _, item := range v.items {
+		if item.refers() {
+			return true
+		}
+	}
+	return false
 }
