@@ -33,16 +33,18 @@ type scratch struct {
 	mu   sync.Mutex
 	seq  int
 	vars map[string]json.RawMessage
+	by   map[string]*Call // who wrote a name last, if a call of this batch did
 }
 
 func newScratch(vars map[string]json.RawMessage) *scratch {
-	return &scratch{vars: maps.Clone(vars)}
+	return &scratch{vars: maps.Clone(vars), by: make(map[string]*Call)}
 }
 
 // Update replaces the value of one name of the persistent state by what fn
 // makes of the current one, which is nil if the name was never written. It is
 // atomic with the other calls of the batch. A value equal to the current one is
-// not written.
+// not written, unless it is another call's: that call may yet be interrupted,
+// and its write is then lost.
 func (c *Call) Update(name string, fn func(current json.RawMessage) (json.RawMessage, error)) error {
 	c.scratch.mu.Lock()
 	defer c.scratch.mu.Unlock()
@@ -51,11 +53,14 @@ func (c *Call) Update(name string, fn func(current json.RawMessage) (json.RawMes
 	}
 	current := c.scratch.vars[name]
 	next, err := fn(current)
-	if err != nil || (current != nil && bytes.Equal(current, next)) {
+	if err != nil {
 		return err
 	}
+	if by := c.scratch.by[name]; current != nil && bytes.Equal(current, next) && (by == nil || by == c) {
+		return nil
+	}
 	c.scratch.seq++
-	c.scratch.vars[name] = next
+	c.scratch.vars[name], c.scratch.by[name] = next, c
 	c.writes = append(c.writes, journal.VarWrite{Seq: c.scratch.seq, Name: name, Value: []byte(next)})
 	return nil
 }
