@@ -2,7 +2,7 @@
 // to the promise: what was accepted is answered exactly once, and what a tool
 // did is neither done twice nor forgotten.
 //
-//	go test ./crashtest                           500 kills, less than a minute
+//	go test ./crashtest                           500 kills, about a minute
 //	go test -short ./crashtest                    25
 //	FLUE_KILLS=20000 go test -timeout 0 ./crashtest -run 'TestKill$' -v
 //
