@@ -60,8 +60,9 @@ func (s *State[T]) Value() T { return s.value }
 //
 // Durability: the value is stored together with the call's result, and later
 // renders see it once the calls of the turn are committed. If the call is
-// interrupted before it has a result, the write is lost with it. Writing the
-// current value again stores nothing.
+// interrupted before it has a result, the write is lost with it; what a call
+// beside it has made of the value with Update is that call's and is kept. Writing
+// the current value again stores nothing.
 func (s *State[T]) Set(ctx context.Context, v T) error {
 	return s.Update(ctx, func(T) T { return v })
 }
