@@ -514,3 +514,32 @@ func TestKeyedIDsNeverChange(t *testing.T) {
 }
 
 var _ json.Marshaler = (*flue.Schema)(nil)
+
+// What an update does to the fallback value must not reach other instances.
+func TestFallbackIsNotShared(t *testing.T) {
+	fallback := map[string]int{}
+	tool := func(r *flue.Render) *flue.ToolDefinition {
+		counts := flue.UsePersistentState(r, "counts", fallback)
+		return flue.NewTool(flue.Tool{Name: "count", Description: "Count."}, func(ctx context.Context, _ struct{}) (int, error) {
+			n := 0
+			err := counts.Update(ctx, func(m map[string]int) map[string]int { m["k"]++; n = m["k"]; return m })
+			return n, err
+		})
+	}
+	for range 2 {
+		reply, err := run(t, &fake{answer: once("count", "")}, agent(func(r *flue.Render) string {
+			flue.UseModel(r, "fake/m")
+			flue.UseTool(r, tool(r))
+			return ""
+		}), flue.User("go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if reply.Text != "tool said: 1" {
+			t.Errorf("reply %q", reply.Text)
+		}
+	}
+	if len(fallback) != 0 {
+		t.Errorf("the fallback became %v", fallback)
+	}
+}

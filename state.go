@@ -77,12 +77,15 @@ func (s *State[T]) Update(ctx context.Context, fn func(current T) T) error {
 		return fmt.Errorf("writing state %q: %w", s.name, ErrNoCall)
 	}
 	err := call.Update(s.name, func(raw json.RawMessage) (json.RawMessage, error) {
-		current := s.fallback
-		if raw != nil {
+		if raw == nil { // a copy: what fn does to it must not reach other instances
 			var err error
-			if current, err = decodeState[T](s.name, raw); err != nil {
+			if raw, err = json.Marshal(s.fallback); err != nil {
 				return nil, err
 			}
+		}
+		current, err := decodeState[T](s.name, raw)
+		if err != nil {
+			return nil, err
 		}
 		next, err := json.Marshal(fn(current))
 		if err != nil {

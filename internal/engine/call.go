@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 
 	"github.com/flue-go/flue/journal"
@@ -61,6 +62,8 @@ func (c *Call) Update(name string, fn func(current json.RawMessage) (json.RawMes
 	}
 	c.scratch.seq++
 	c.scratch.vars[name], c.scratch.by[name] = next, c
+	// Only the last value of a name counts.
+	c.writes = slices.DeleteFunc(c.writes, func(w journal.VarWrite) bool { return w.Name == name })
 	c.writes = append(c.writes, journal.VarWrite{Seq: c.scratch.seq, Name: name, Value: []byte(next)})
 	return nil
 }

@@ -72,21 +72,28 @@ func (e *Engine) drive(s *slot) {
 	}
 }
 
-// retake gets the slot a new lease after a failure. It reports false if another
-// process owns the instance now.
+// retake gets the slot a new lease after a failure, however long the store
+// takes to answer: the store still counts the instance as this node's, so nobody
+// else would take it up. It reports false if another process owns the instance
+// now, or the engine closes.
 func (e *Engine) retake(s *slot) bool {
-	lease, err := e.cfg.Store.Take(e.ctx, e.cfg.Node, s.addr)
-	if err != nil {
+	for failures := 0; ; failures++ {
+		lease, err := e.cfg.Store.Take(e.ctx, e.cfg.Node, s.addr)
+		if err == nil {
+			s.mu.Lock()
+			s.lease, s.mem, s.inbox = lease, nil, nil
+			s.mu.Unlock()
+			return true
+		}
 		if !errors.Is(err, store.ErrOwned) {
 			e.cfg.Log.Error("taking an instance up again", "instance", s.addr.String(), "error", err)
 		}
-		e.slots.drop(s)
-		return false
+		if errors.Is(err, store.ErrOwned) || errors.Is(err, store.ErrClosed) ||
+			!pause(e.ctx, e.drain, backoff(failures, 250*time.Millisecond, 30*time.Second)) {
+			e.slots.drop(s)
+			return false
+		}
 	}
-	s.mu.Lock()
-	s.lease, s.mem, s.inbox = lease, nil, nil
-	s.mu.Unlock()
-	return true
 }
 
 // isDamage reports whether err means that the journal itself cannot be

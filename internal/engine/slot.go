@@ -68,7 +68,9 @@ func (s *slot) vacate() {
 // deliver adds intake and wakes the driver.
 func (s *slot) deliver(in ...intake) {
 	s.mu.Lock()
-	s.inbox = append(s.inbox, in...)
+	if s.damage == nil { // nobody will take it; the journal has it
+		s.inbox = append(s.inbox, in...)
+	}
 	s.mu.Unlock()
 	select {
 	case s.wake <- struct{}{}:

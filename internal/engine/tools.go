@@ -111,6 +111,11 @@ func (b *openBatch) call(tool *Tool, call *Call, arguments string) Result {
 			if p := recover(); p != nil {
 				b.e.cfg.Log.Error("a tool panicked", "tool", tool.Spec.Name, "instance", b.slot.addr.String(), "call", call.ID, "panic", p, "stack", string(debug.Stack()))
 				done <- Result{Failed: true, Content: fmt.Sprintf("Tool %q failed: internal error (panic).", tool.Spec.Name)}
+				return
+			}
+			select { // a function that ends its goroutine returns nothing
+			case done <- Result{Failed: true, Content: fmt.Sprintf("Tool %q failed: it ended without a result.", tool.Spec.Name)}:
+			default:
 			}
 		}()
 		done <- tool.Run(ctx, call, arguments)

@@ -142,7 +142,7 @@ func (d *driver) render() error {
 	done := make(chan rendered, 1)
 	ctx := d.attempt
 	d.e.wg.Go(func() {
-		var r rendered
+		r := rendered{err: errors.New("the agent function ended its goroutine")}
 		defer func() {
 			if p := recover(); p != nil {
 				r = rendered{err: fmt.Errorf("the agent function panicked: %v\n%s", p, debug.Stack())}
