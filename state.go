@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/flue-go/flue/internal/engine"
+	"github.com/flue-go/flue/internal/schema"
 )
 
 // A State is one name of an instance's persistent state, as one render saw it.
@@ -90,6 +91,9 @@ func (s *State[T]) Update(ctx context.Context, fn func(current T) T) error {
 		next, err := json.Marshal(fn(current))
 		if err != nil {
 			return nil, err
+		}
+		if depth(next) > schema.MaxDepth {
+			return nil, fmt.Errorf("the value is nested more than %d levels deep", schema.MaxDepth)
 		}
 		if len(next) > MaxStateValue {
 			return nil, fmt.Errorf("the value has %d bytes as JSON, at most %d are allowed: store large data elsewhere and keep a reference", len(next), MaxStateValue)

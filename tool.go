@@ -192,6 +192,9 @@ func result(tool string, output *schema.Schema, out any, err error) engine.Resul
 	if err != nil {
 		return engine.Result{Failed: true, Content: fmt.Sprintf("Tool %q ran, but its result could not be used: %v", tool, err)}
 	}
+	if depth(data) > schema.MaxDepth {
+		return engine.Result{Failed: true, Content: fmt.Sprintf("Tool %q ran, but its result is nested more than %d levels deep.", tool, schema.MaxDepth)}
+	}
 	if len(data) > MaxToolOutput {
 		return engine.Result{Failed: true, Content: fmt.Sprintf("Tool %q ran, but its result has %d bytes and at most %d are allowed. Ask for less.", tool, len(data), MaxToolOutput)}
 	}
@@ -202,4 +205,24 @@ func result(tool string, output *schema.Schema, out any, err error) engine.Resul
 		}
 	}
 	return r
+}
+
+// depth is how deep a JSON value is nested.
+func depth(data []byte) int {
+	level, deepest, quoted := 0, 0, false
+	for i := 0; i < len(data); i++ {
+		switch c := data[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			level++
+			deepest = max(deepest, level)
+		case c == '}' || c == ']':
+			level--
+		}
+	}
+	return deepest
 }

@@ -208,6 +208,20 @@ func TestConversation(t *testing.T) {
 			},
 		},
 		{
+			name: "answer that cannot be stored",
+			setup: func(w *world) {
+				w.reply = func(_ context.Context, req *model.Request, yield func(model.Event, error) bool) {
+					if text, _ := asked(req); text == "opaque" {
+						yield(model.BlockDone{Block: model.Block{Kind: model.Reasoning, Opaque: []byte("not JSON")}}, nil)
+						return
+					}
+					say(yield, "fine")
+				}
+			},
+			sends: []string{"opaque", "good"},
+			want:  []string{`user text "opaque" done`, `user text "good" done`, `assistant text "fine" done`, "settled failed", "settled completed"},
+		},
+		{
 			name: "model failure that does not",
 			setup: func(w *world) {
 				w.reply = func(_ context.Context, req *model.Request, yield func(model.Event, error) bool) {

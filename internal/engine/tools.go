@@ -45,8 +45,13 @@ type openBatch struct {
 	turn    string
 	running map[string]*Call
 	scratch *scratch
+	waiting int        // bytes of results that are staged
 	results chan ended // has room for every call, so that none blocks
 }
+
+// largeBatch is how many bytes of results are staged before they are appended
+// without waiting for more.
+const largeBatch = 8 << 20
 
 // ended is a call that has returned.
 type ended struct {
@@ -167,12 +172,19 @@ func (b *openBatch) record(r ended) error {
 		if err := b.outcome(r); err != nil {
 			return err
 		}
+		if b.waiting += len(r.result.Content) + len(r.result.Output); b.waiting > largeBatch {
+			b.waiting = 0
+			if err := b.commit(); err != nil {
+				return err
+			}
+		}
 		if len(b.running) == 0 {
 			return nil
 		}
 		select {
 		case r = <-b.results:
 		default:
+			b.waiting = 0
 			return b.commit()
 		}
 	}

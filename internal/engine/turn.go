@@ -8,6 +8,8 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/flue-go/flue/journal"
 	"github.com/flue-go/flue/model"
 	"github.com/flue-go/flue/store"
@@ -210,6 +212,7 @@ type openTurn struct {
 	started *journal.TurnStarted
 	origin  model.Origin
 
+	size     int    // bytes received
 	answered string // the model that answered, when it is another
 
 	blocks []openBlock
@@ -282,6 +285,9 @@ func (t *openTurn) run(ctx context.Context, events <-chan streamed) error {
 
 // take adds an event to the turn. It reports true when the answer is whole.
 func (t *openTurn) take(ev model.Event) (done bool, err error) {
+	if reason := t.unusable(ev); reason != "" {
+		return true, t.failed(&model.Error{Provider: t.origin.Provider, Class: model.Invalid, Message: reason})
+	}
 	switch ev := ev.(type) {
 	case model.Delta:
 		b := t.block(ev.Index)
@@ -301,6 +307,29 @@ func (t *openTurn) take(ev model.Event) (done bool, err error) {
 		return true, t.done(ev)
 	}
 	return false, nil
+}
+
+// maxAnswer bounds one answer, in bytes.
+const maxAnswer = 16 << 20
+
+// unusable says why an event cannot be stored, or nothing if it can.
+func (t *openTurn) unusable(ev model.Event) string {
+	switch ev := ev.(type) {
+	case model.Delta:
+		t.size += len(ev.Text)
+	case model.BlockDone:
+		if o := jsontext.Value(ev.Block.Opaque); len(o) > 0 && !o.IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) {
+			return "the provider sent data for later replay that is not JSON"
+		}
+		t.size += len(ev.Block.Arguments) + len(ev.Block.Opaque)
+		if len(t.block(ev.Index).text) == 0 {
+			t.size += len(ev.Block.Text)
+		}
+	}
+	if t.size > maxAnswer {
+		return fmt.Sprintf("the answer is larger than %d bytes", maxAnswer)
+	}
+	return ""
 }
 
 func (t *openTurn) block(i int) *openBlock {
