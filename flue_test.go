@@ -120,6 +120,9 @@ func TestToolResults(t *testing.T) {
 		{"an argument of the wrong type", `{"word":["a"]}`, nil, "word"},
 		{"arguments that are not JSON", `{"word": "a`, nil, "echo"},
 		{"a result that is not JSON", `{"word":"a"}`, func(context.Context, echoInput) (any, error) { return make(chan int), nil }, "could not be used"},
+		{"a result nested too deep", `{"word":"a"}`, func(context.Context, echoInput) (any, error) {
+			return json.RawMessage(strings.Repeat("[", 9000) + strings.Repeat("]", 9000)), nil
+		}, "nested"},
 		{"a panic", `{"word":"a"}`, func(context.Context, echoInput) (any, error) { panic("private") }, "internal error (panic)"},
 		{"the call's id", `{"word":"a"}`, func(ctx context.Context, _ echoInput) (any, error) { return flue.CallID(ctx), nil }, "c_echo"},
 		{"the call's key", `{"word":"a"}`, func(ctx context.Context, _ echoInput) (any, error) { return flue.CallKey(ctx), nil }, "call_"},

@@ -84,9 +84,6 @@ func (r *run) run(ctx context.Context, c *cobra.Command, args []string) error {
 		a.close()
 		r.scripted = a.scripted
 	}()
-	if fresh {
-		a.say("id      %s (go on with --id %s)", r.id, r.id)
-	}
 	open, err := unfinished(ctx, st, addr)
 	if err != nil {
 		return err
@@ -95,7 +92,13 @@ func (r *run) run(ctx context.Context, c *cobra.Command, args []string) error {
 		a.say("resume  %s in this conversation", plural(n, "unfinished message"))
 		r.submission = open[n-1]
 	} else if message == nil {
+		if !fresh {
+			return fmt.Errorf("conversation %q has no unfinished message to wait for: give a new one with -m, as arguments, or - to read it from standard input", r.id)
+		}
 		return errors.New("no message: give one with -m, as arguments, or - to read it from standard input")
+	}
+	if fresh {
+		a.say("id      %s (go on with --id %s)", r.id, r.id)
 	}
 	rt, err := r.openRuntime(ctx, st, m, r.runLog(c), a.observe, flue.HTTPLimits{})
 	if err != nil {

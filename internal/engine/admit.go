@@ -101,8 +101,8 @@ func (e *Engine) Abort(ctx context.Context, addr store.Address) (bool, error) {
 }
 
 // route hands intake to the instance's driver, if this process owns the
-// instance or can come to own it. If another process does, its own watch over
-// the store finds the intake.
+// instance or can come to own it. Otherwise another process does, and must
+// notice by itself: stores that several processes share need that still.
 func (e *Engine) route(addr store.Address, lease *store.Lease, created bool, in ...intake) {
 	if e.cfg.Programs[addr.Agent] == nil {
 		return

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -622,6 +623,30 @@ func TestDamagedInstance(t *testing.T) {
 		other := store.Address{Agent: "chat", ID: "c2"}
 		if got := settled(t, e, other, send(t, e, other, "hello")); got != "completed" {
 			t.Errorf("another instance settled %s", got)
+		}
+	})
+}
+
+// A character whose bytes come in different deltas reaches readers whole.
+func TestSplitCharacter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		const text = "a\U0001F600b"
+		w.reply = func(ctx context.Context, _ *model.Request, yield func(model.Event, error) bool) {
+			for i := range len(text) {
+				if !yield(model.Delta{Kind: model.Text, Text: text[i : i+1]}, nil) || !pause(ctx, 2*time.Second) {
+					return
+				}
+			}
+			yield(model.BlockDone{Block: model.Block{Kind: model.Text, Text: text}}, nil)
+			yield(model.Done{Stop: model.StopEnd}, nil)
+		}
+		e := w.start(t, memstore.New())
+		defer stop(t, e)
+		settled(t, e, chat, send(t, e, chat, "go"))
+		want := []string{`user text "go" done`, fmt.Sprintf("assistant text %q done", text), "settled completed"}
+		if diff := cmp.Diff(want, transcript(t, e, chat)); diff != "" {
+			t.Errorf("conversation (-want +got):\n%s", diff)
 		}
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"runtime/debug"
 	"time"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -369,7 +370,7 @@ func (t *openTurn) anySent() bool {
 func (t *openTurn) flushText() error {
 	for i := range t.blocks {
 		b := &t.blocks[i]
-		text := string(b.text[b.sent:])
+		text := string(b.text[b.sent:wholeRunes(b.text)])
 		if text == "" || (b.Kind != journal.Text && b.Kind != journal.Reasoning) {
 			continue
 		}
@@ -377,10 +378,24 @@ func (t *openTurn) flushText() error {
 		if err != nil {
 			return err
 		}
-		b.sent = len(b.text)
+		b.sent += len(text)
 		t.emit(Event{Type: EventText, Turn: t.started.Turn, Text: text})
 	}
 	return t.commit()
+}
+
+// wholeRunes is how many bytes of text there are before a character that has
+// not come to its end.
+func wholeRunes(text []byte) int {
+	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
+		if last := text[len(text)-n:]; utf8.RuneStart(last[0]) {
+			if !utf8.FullRune(last) {
+				return len(text) - n
+			}
+			break
+		}
+	}
+	return len(text)
 }
 
 // close stages the end of the turn.

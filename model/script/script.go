@@ -100,23 +100,38 @@ const maxDepth = 100
 // person: zero when that is to be answered, one when the tools called first
 // have answered, and so on.
 func Step(req *model.Request) int {
-	n := 0
-	for i := len(req.Messages) - 1; i >= 0 && req.Messages[i].Role != model.RoleUser; i-- {
-		if req.Messages[i].Role == model.RoleAssistant {
+	n, cut := 0, false
+	for i := len(req.Messages) - 1; i >= 0; i-- {
+		switch m := req.Messages[i]; {
+		case m.Role == model.RoleUser && resumes(m):
+			cut = true // the answer before it does not count: it is to go on
+		case m.Role == model.RoleUser:
+			return n
+		case m.Role == model.RoleAssistant && cut:
+			cut = false
+		case m.Role == model.RoleAssistant:
 			n++
 		}
 	}
 	return n
 }
 
-// LastUser returns the text of the last user message.
+// LastUser returns the text of the last user message. It passes over what the
+// runtime says when an answer was cut and is to go on, so that a script answers
+// the same message again.
 func LastUser(req *model.Request) string {
 	for i := len(req.Messages) - 1; i >= 0; i-- {
-		if req.Messages[i].Role == model.RoleUser {
-			return texts(req.Messages[i], model.Text)
+		if m := req.Messages[i]; m.Role == model.RoleUser && !resumes(m) {
+			return texts(m, model.Text)
 		}
 	}
 	return ""
+}
+
+// resumes reports whether m is the runtime's word that an answer was cut.
+func resumes(m model.Message) bool {
+	text := texts(m, model.Text)
+	return strings.HasPrefix(text, `<signal type="stream_interrupted"`) || strings.HasPrefix(text, `<signal type="stream_continued"`)
 }
 
 // LastResults returns the tool results that the conversation ends with, in the

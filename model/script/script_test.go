@@ -247,3 +247,28 @@ func TestMistakesPanic(t *testing.T) {
 		}()
 	}
 }
+
+// After a crash in the middle of an answer the conversation ends with what was
+// said and the runtime's notices. A script must take it for the same message.
+func TestResumedConversation(t *testing.T) {
+	user := func(text string) model.Message {
+		return model.Message{Role: model.RoleUser, Blocks: []model.Block{{Kind: model.Text, Text: text}}}
+	}
+	assistant := func(b model.Block) model.Message {
+		return model.Message{Role: model.RoleAssistant, Blocks: []model.Block{b}}
+	}
+	req := &model.Request{Messages: []model.Message{
+		user("where is it?"),
+		assistant(model.Block{Kind: model.ToolCall, CallID: "c", Name: "look", Arguments: "{}"}),
+		{Role: model.RoleTool, Blocks: []model.Block{{Kind: model.ToolResult, CallID: "c", Text: "here"}}},
+		assistant(model.Block{Kind: model.Text, Text: "It is"}),
+		user("<signal type=\"stream_interrupted\">\nThe previous assistant stream was interrupted.\n</signal>"),
+		user("<signal type=\"stream_continued\">\nContinue from the durable partial assistant response.\n</signal>"),
+	}}
+	if got := script.LastUser(req); got != "where is it?" {
+		t.Errorf("LastUser = %q", got)
+	}
+	if got := script.Step(req); got != 1 {
+		t.Errorf("Step = %d, want 1", got)
+	}
+}
