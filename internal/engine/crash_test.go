@@ -329,3 +329,54 @@ func TestCrashEverywhere(t *testing.T) {
 	}
 	t.Logf("%d runs", runs)
 }
+
+// A process that dies while it stops gracefully loses nothing either: at most
+// the release is missing, which costs one attempt.
+func TestCrashWhileStopping(t *testing.T) {
+	for n := 1; n <= 6; n++ {
+		for _, mode := range modes {
+			for _, patience := range []time.Duration{0, 800 * time.Millisecond} {
+				t.Run(fmt.Sprint(n, mode, patience), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						w := newWorld()
+						script(w)
+						w.budget.MaxAttempts = 2
+						durable := memstore.New()
+						fs := faultstore.New(durable)
+						fs.Crash(n, mode)
+						e := w.start(t, fs)
+						var acked bool
+						admit := func(e *engine.Engine) {
+							_, err := e.Admit(t.Context(), engine.Admission{
+								Address: chat, Submission: "sub_0", Identity: []byte("work"), Origin: "direct",
+								Message: journal.Message{Kind: journal.User, Body: "work"},
+							})
+							acked = acked || err == nil
+						}
+						admit(e)
+						time.Sleep(500 * time.Millisecond) // simulated: the tools are at work
+						ctx, cancel := context.WithTimeout(t.Context(), patience)
+						if err := e.Close(ctx); err != nil {
+							t.Fatal(err)
+						}
+						cancel()
+						fs.Flush()
+						e = w.start(t, durable.Reopen())
+						defer stop(t, e)
+						if !acked {
+							admit(e)
+						}
+						if got := settled(t, e, chat, "sub_0"); got != "completed" {
+							t.Errorf("settled %s", got)
+						}
+						for _, effect := range w.effects {
+							if w.count(effect) > 1 || strings.HasPrefix(effect, "malformed") {
+								t.Errorf("%s happened %d times", effect, w.count(effect))
+							}
+						}
+					})
+				})
+			}
+		}
+	}
+}
