@@ -51,7 +51,7 @@ type Config struct {
 	RetryBase time.Duration
 
 	// CacheBytes bounds the folded states of idle instances that are kept in
-	// memory. Default 16 MiB.
+	// memory. Default 6 MiB.
 	CacheBytes int
 }
 
@@ -69,7 +69,7 @@ func (c *Config) withDefaults() {
 	c.Grace = orDefault(c.Grace, 2*time.Second)
 	c.Retries = orDefault(c.Retries, 3)
 	c.RetryBase = orDefault(c.RetryBase, 2*time.Second)
-	c.CacheBytes = orDefault(c.CacheBytes, 16<<20)
+	c.CacheBytes = orDefault(c.CacheBytes, 6<<20)
 }
 
 func orDefault[T comparable](v, def T) T {

@@ -29,7 +29,7 @@ type hub struct {
 }
 
 // tailBytes bounds what the hub keeps, over all instances.
-const tailBytes = 8 << 20
+const tailBytes = 4 << 20
 
 // tailBatches bounds the batches kept of one instance.
 const tailBatches = 64
