@@ -2,6 +2,8 @@ package interop_test
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"testing"
 
 	sdk "github.com/anthropics/anthropic-sdk-go"
@@ -110,6 +112,41 @@ func TestAnthropicRequests(t *testing.T) {
 	})
 }
 
+// The SDK's types must see a tool that is loaded by a tool result as that.
+func TestAnthropicDeferredTools(t *testing.T) {
+	body, err := os.ReadFile(filepath.Join("..", "model", "anthropic", "testdata", "unlocked.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var params sdk.MessageNewParams
+	if err := json.Unmarshal(body, &params); err != nil {
+		t.Fatal(err)
+	}
+	deferred := map[string]bool{}
+	for _, tool := range params.Tools {
+		deferred[tool.OfTool.Name] = tool.OfTool.DeferLoading.Value
+	}
+	if diff := cmp.Diff(map[string]bool{"record_approval": false, "now": false, "publish_release": true}, deferred); diff != "" {
+		t.Errorf("deferred tools (-want +got):\n%s", diff)
+	}
+	loaded := map[string]string{} // calls by tool
+	for _, m := range params.Messages {
+		for _, b := range m.Content {
+			if b.OfToolResult == nil {
+				continue
+			}
+			for _, c := range b.OfToolResult.Content {
+				if c.OfToolReference != nil {
+					loaded[c.OfToolReference.ToolName] = b.OfToolResult.ToolUseID
+				}
+			}
+		}
+	}
+	if diff := cmp.Diff(map[string]string{"publish_release": "call_2"}, loaded); diff != "" {
+		t.Errorf("loaded tools (-want +got):\n%s", diff)
+	}
+}
+
 // longForm writes the content of tool results as a list of blocks. The API takes
 // a string as well, which the SDK's types turn into that.
 func longForm(t *testing.T, body []byte) []byte {
@@ -120,8 +157,9 @@ func longForm(t *testing.T, body []byte) []byte {
 	}
 	for _, m := range r["messages"].([]any) {
 		for _, b := range m.(map[string]any)["content"].([]any) {
-			if b := b.(map[string]any); b["type"] == "tool_result" {
-				b["content"] = []any{map[string]any{"type": "text", "text": b["content"]}}
+			b := b.(map[string]any)
+			if text, ok := b["content"].(string); ok && b["type"] == "tool_result" {
+				b["content"] = []any{map[string]any{"type": "text", "text": text}}
 			}
 		}
 	}

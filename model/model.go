@@ -36,7 +36,7 @@ type Request struct {
 	Model    string    // the model's id at the provider, without the provider's name
 	System   string    // the system prompt; may be empty
 	Messages []Message // the conversation, oldest first, ending with a user or tool message
-	Tools    []Tool    // the tools the model may call, in a stable order
+	Tools    []Tool    // the tools the model may call, in a stable order; see Tool.After
 	Thinking Thinking  // reasoning effort; the zero value leaves it to the provider
 
 	// MaxOutput bounds the answer in tokens. Zero means the model's own limit
@@ -124,6 +124,15 @@ type Tool struct {
 	Name        string
 	Description string
 	Schema      json.RawMessage // JSON Schema of the arguments; always an object
+
+	// After is the id of the tool call whose result brought this tool in. It
+	// is empty for tools that were there when the conversation's baseline was
+	// taken. A provider that can load a tool at that point of the conversation
+	// does so, which keeps its prompt cache; others present it like any other
+	// tool. So does every provider when the call is no longer among the
+	// messages. Tools that came later are sent behind the others, so that a
+	// new one moves none of them.
+	After string
 }
 
 // Thinking is how much a model should reason before it answers.
@@ -222,6 +231,7 @@ type Info struct {
 	Reasoning     bool       // the model can reason
 	Levels        []Thinking // the reasoning levels it accepts, when they are listed
 	Images        bool       // the model accepts images
+	DeferredTools bool       // the model can load a tool in the middle of a conversation; see Tool.After
 	Cost          Cost
 }
 

@@ -18,7 +18,10 @@
 // # Prompt caching
 //
 // The system prompt, the last tool and the last two user messages are marked
-// for caching. Tools are sent in the order given.
+// for caching. Tools are sent in the order given, behind them those that came
+// in the middle of the conversation ([model.Tool.After]), in the order in which
+// they came. Anthropic's own server loads the latter at their place, for models
+// that can ([model.Info.DeferredTools]), and the tools before stay cached.
 package anthropic
 
 import (
@@ -100,6 +103,7 @@ const (
 type Provider struct {
 	name     string
 	style    ThinkingStyle
+	official bool // the server is Anthropic's own
 	endpoint exchange.Endpoint
 	err      error // a flaw of the Config, reported by each call
 }
@@ -122,10 +126,11 @@ func New(c Config) *Provider {
 	header := exchange.Header(own, c.Headers)
 	p := &Provider{name: c.Name, style: c.Thinking}
 	u, err := exchange.ParseBase(c.BaseURL, "v1/messages")
+	p.official = err == nil && u.Host == "api.anthropic.com"
 	switch {
 	case err != nil:
 		p.err = p.invalid(err.Error())
-	case u.Host == "api.anthropic.com" && header.Get("X-Api-Key") == "" && header.Get("Authorization") == "":
+	case p.official && header.Get("X-Api-Key") == "" && header.Get("Authorization") == "":
 		p.err = &model.Error{Provider: c.Name, Class: model.Auth, Message: "no API key; set ANTHROPIC_API_KEY, or APIKey in the provider's Config"}
 	}
 	p.endpoint = exchange.Endpoint{

@@ -28,16 +28,18 @@ func (p *Provider) encode(req *model.Request) (body []byte, prefix string, err e
 		return nil, "", p.invalid("the request has no messages")
 	}
 	t := traitsOf(req.Model)
-	r := request{Model: req.Model, Stream: true, Tools: tools(req.Tools)}
+	messages := history.Normalize(req.Messages)
+	tools := p.tools(req, messages)
+	r := request{Model: req.Model, Stream: true, Tools: tools.all()}
 	if strings.TrimSpace(req.System) != "" {
 		r.System = []*textBlock{{Type: "text", Text: req.System}}
 	}
-	c := converter{origin: model.Origin{Provider: p.name, Model: req.Model}}
+	c := converter{origin: model.Origin{Provider: p.name, Model: req.Model}, loads: tools.loads}
 	if t.bound {
 		c.read = sha256.New()
-		c.read.Write(encode([]any{r.System, r.Tools}))
+		c.read.Write(encode([]any{r.System, tools.loaded}))
 	}
-	for _, m := range history.Normalize(req.Messages) {
+	for _, m := range messages {
 		c.add(m)
 	}
 	r.Messages = c.messages
@@ -59,26 +61,16 @@ func encode(v any) json.RawMessage {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-func tools(offered []model.Tool) []tool {
-	var ts []tool
-	for _, t := range offered {
-		schema := history.Object(t.Schema)
-		if schema == nil {
-			schema = json.RawMessage(`{"type":"object","properties":{}}`)
-		}
-		ts = append(ts, tool{Name: t.Name, Description: t.Description, InputSchema: schema})
-	}
-	return ts
-}
-
 // A converter builds the messages of a request from a normalized history.
 type converter struct {
-	origin   model.Origin // whose thinking blocks can be sent
+	origin   model.Origin      // whose thinking blocks can be sent
+	loads    map[string][]tool // what is still to be loaded, by the call whose result does it
 	messages []message
 
 	// read is the digest of what the model reads: the system prompt, the tools
-	// and the first hashed messages. It is nil for a model whose thinking
-	// blocks are not tied to that.
+	// that are there from the start, and the first hashed messages with the
+	// tools that they load. It is nil for a model whose thinking blocks are not
+	// tied to that.
 	read   hash.Hash
 	hashed int
 }
@@ -90,7 +82,7 @@ func (c *converter) add(m model.Message) {
 	if m.Role == model.RoleAssistant {
 		role, content = "assistant", c.assistant(m)
 	} else {
-		content = user(m)
+		content = c.user(m)
 	}
 	if last := len(c.messages) - 1; role == "user" && last >= 0 && c.messages[last].Role == role {
 		c.messages[last].Content = append(c.messages[last].Content, content...)
@@ -99,8 +91,8 @@ func (c *converter) add(m model.Message) {
 	c.messages = append(c.messages, message{Role: role, Content: content})
 }
 
-func user(m model.Message) []any {
-	var content []any
+func (c *converter) user(m model.Message) []any {
+	var content, displaced []any
 	for _, b := range m.Blocks {
 		switch b.Kind {
 		case model.Text:
@@ -112,12 +104,14 @@ func user(m model.Message) []any {
 				content = append(content, &textBlock{Type: "text", Text: history.ImageText(b)})
 			}
 		case model.ToolResult:
-			content = append(content, &toolResultBlock{
-				Type: "tool_result", ToolUseID: history.SafeID(b.CallID, maxCallID, true), Content: b.Text, IsError: b.IsError,
-			})
+			result, text := c.result(b)
+			content = append(content, result)
+			if text != nil {
+				displaced = append(displaced, text)
+			}
 		}
 	}
-	return content
+	return append(content, displaced...) // the API wants all results of a batch first
 }
 
 // assistant converts an assistant message. It must be called before the
@@ -174,7 +168,13 @@ func (c *converter) fingerprint() string {
 		return ""
 	}
 	for ; c.hashed < len(c.messages); c.hashed++ {
-		c.read.Write(encode(c.messages[c.hashed]))
+		m := c.messages[c.hashed]
+		c.read.Write(encode(m))
+		for _, b := range m.Content {
+			if b, ok := b.(*toolResultBlock); ok && b.loads != nil {
+				c.read.Write(encode(b.loads)) // the model reads them here
+			}
+		}
 	}
 	return hex.EncodeToString(c.read.Sum(nil)[:12])
 }
@@ -187,8 +187,11 @@ func markForCaching(r *request) {
 	if n := len(r.System); n > 0 {
 		r.System[n-1].CacheControl = mark
 	}
-	if n := len(r.Tools); n > 0 {
-		r.Tools[n-1].CacheControl = mark
+	for i := len(r.Tools) - 1; i >= 0; i-- {
+		if !r.Tools[i].DeferLoading { // the API refuses the mark on the others
+			r.Tools[i].CacheControl = mark
+			break
+		}
 	}
 	left := 2
 	for i := len(r.Messages) - 1; i >= 0 && left > 0; i-- {

@@ -100,6 +100,27 @@ func TestGoldenRequests(t *testing.T) {
 			return req
 		}},
 		{"damaged.json", func() *model.Request { return modeltest.Damaged(own) }},
+		{"unlocked.json", func() *model.Request { return modeltest.Unlocked(own) }},
+		{"unlocked_baseline.json", func() *model.Request {
+			req := modeltest.Unlocked(own)
+			req.Tools[1].After = ""
+			return req
+		}},
+		{"unlocked_unsupported.json", func() *model.Request {
+			req := modeltest.Unlocked(own)
+			req.Info.DeferredTools = false
+			return req
+		}},
+		{"unlocked_compacted.json", func() *model.Request {
+			req := modeltest.Unlocked(own)
+			req.Messages = req.Messages[3:]
+			return req
+		}},
+		{"unlocked_alone.json", func() *model.Request {
+			req := modeltest.Unlocked(own)
+			req.Tools = req.Tools[1:2]
+			return req
+		}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) { golden(t, tt.name, sent(t, anthropic.Config{}, tt.req())) })

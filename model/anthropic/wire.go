@@ -29,6 +29,7 @@ type tool struct {
 	Name         string          `json:"name"`
 	Description  string          `json:"description,omitempty"`
 	InputSchema  json.RawMessage `json:"input_schema"`
+	DeferLoading bool            `json:"defer_loading,omitempty"`
 	CacheControl *cacheControl   `json:"cache_control,omitempty"`
 }
 
@@ -71,9 +72,16 @@ type toolUseBlock struct {
 type toolResultBlock struct {
 	Type         string        `json:"type"`
 	ToolUseID    string        `json:"tool_use_id"`
-	Content      string        `json:"content"`
+	Content      any           `json:"content"` // a string or []toolReference
 	IsError      bool          `json:"is_error,omitempty"`
 	CacheControl *cacheControl `json:"cache_control,omitempty"`
+
+	loads []tool // what the references stand for
+}
+
+type toolReference struct {
+	Type     string `json:"type"`
+	ToolName string `json:"tool_name"`
 }
 
 // The types of a stream. Fields that may be absent are pointers where absence

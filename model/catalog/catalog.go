@@ -1,5 +1,5 @@
 // Package catalog has the data of well-known models: context window, output
-// limit, price, reasoning levels, image input.
+// limit, price, reasoning levels, image input, tools loaded in mid-conversation.
 //
 //	rt, err := flue.Open(ctx, flue.Config{Catalog: catalog.Lookup, ...})
 //
@@ -43,6 +43,7 @@ type entry struct {
 	Reasoning  bool             `json:"reason"`
 	Levels     []model.Thinking `json:"levels"`
 	Images     bool             `json:"images"`
+	Deferred   bool             `json:"defer"`
 	Input      float64          `json:"cin"`
 	Output     float64          `json:"cout"`
 	CacheRead  float64          `json:"cread"`
@@ -141,7 +142,7 @@ func of(provider string) []entry {
 func (e *entry) info() model.Info {
 	return model.Info{
 		Name: cmp.Or(e.Name, e.ID), ContextWindow: e.Window, MaxOutput: e.MaxOutput,
-		Reasoning: e.Reasoning, Levels: slices.Clone(e.Levels), Images: e.Images,
+		Reasoning: e.Reasoning, Levels: slices.Clone(e.Levels), Images: e.Images, DeferredTools: e.Deferred,
 		Cost: model.Cost{Input: e.Input, Output: e.Output, CacheRead: e.CacheRead, CacheWrite: e.CacheWrite},
 	}
 }

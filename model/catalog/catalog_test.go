@@ -23,11 +23,11 @@ func TestLookup(t *testing.T) {
 		want               model.Info // zero when the model is not there
 	}{
 		{"exact", "anthropic", "claude-sonnet-4-5-20250929", model.Info{
-			Name: "Claude Sonnet 4.5", ContextWindow: 200_000, MaxOutput: 64_000, Reasoning: true, Images: true,
+			Name: "Claude Sonnet 4.5", ContextWindow: 200_000, MaxOutput: 64_000, Reasoning: true, Images: true, DeferredTools: true,
 			Cost: model.Cost{Input: 3, Output: 15, CacheRead: 0.3, CacheWrite: 3.75},
 		}},
 		{"without its date", "anthropic", "claude-sonnet-4-5", model.Info{
-			Name: "Claude Sonnet 4.5", ContextWindow: 200_000, MaxOutput: 64_000, Reasoning: true, Images: true,
+			Name: "Claude Sonnet 4.5", ContextWindow: 200_000, MaxOutput: 64_000, Reasoning: true, Images: true, DeferredTools: true,
 			Cost: model.Cost{Input: 3, Output: 15, CacheRead: 0.3, CacheWrite: 3.75},
 		}},
 		{"without its date, behind a longer id", "anthropic", "claude-opus-4", model.Info{
@@ -35,7 +35,7 @@ func TestLookup(t *testing.T) {
 			Cost: model.Cost{Input: 15, Output: 75, CacheRead: 1.5, CacheWrite: 18.75},
 		}},
 		{"levels without max", "anthropic", "claude-sonnet-4-6", model.Info{
-			Name: "Claude Sonnet 4.6", ContextWindow: 200_000, MaxOutput: 128_000, Reasoning: true, Levels: adaptive, Images: true,
+			Name: "Claude Sonnet 4.6", ContextWindow: 200_000, MaxOutput: 128_000, Reasoning: true, Levels: adaptive, Images: true, DeferredTools: true,
 			Cost: model.Cost{Input: 3, Output: 15, CacheRead: 0.3, CacheWrite: 3.75},
 		}},
 		{"price of reading in the place of writing", "openai", "gpt-5.5", model.Info{
@@ -82,6 +82,26 @@ func TestLookupResultIsTheCallers(t *testing.T) {
 	info.Levels[0] = "changed"
 	if again, _ := catalog.Lookup("openai", "gpt-5"); again.Levels[0] == "changed" {
 		t.Error("a caller changed the catalog")
+	}
+}
+
+// Which models are listed is a statement of the generator, not of its source.
+func TestDeferredTools(t *testing.T) {
+	var got []string
+	for _, p := range catalog.Providers() {
+		for id, m := range catalog.Models(p) {
+			if m.DeferredTools {
+				got = append(got, p+"/"+id)
+			}
+		}
+	}
+	want := []string{
+		"anthropic/claude-fable-5", "anthropic/claude-mythos-5",
+		"anthropic/claude-opus-4-5-20251101", "anthropic/claude-opus-4-6", "anthropic/claude-opus-4-7", "anthropic/claude-opus-4-8", "anthropic/claude-opus-5",
+		"anthropic/claude-sonnet-4-5-20250929", "anthropic/claude-sonnet-4-6", "anthropic/claude-sonnet-5",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 }
 

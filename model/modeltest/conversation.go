@@ -53,6 +53,38 @@ func Conversation(own model.Origin, opaque json.RawMessage) *model.Request {
 	}
 }
 
+// Unlocked returns a request of a conversation in which a tool call has brought
+// in a tool: publish_release came with the result of call_2, which shares its
+// message with the result of another call. It is declared between the tools
+// that were there before. Each call returns a fresh value.
+func Unlocked(own model.Origin) *model.Request {
+	return &model.Request{
+		Model:  own.Model,
+		System: "Release what has been approved.",
+		Messages: []model.Message{
+			{Role: model.RoleUser, Blocks: []model.Block{{Kind: model.Text, Text: "Version 2 is approved, release it."}}},
+			{Role: model.RoleAssistant, Origin: own, Blocks: []model.Block{
+				{Kind: model.ToolCall, CallID: "call_1", Name: "now"},
+				{Kind: model.ToolCall, CallID: "call_2", Name: "record_approval", Arguments: `{"version":2}`},
+				{Kind: model.ToolCall, CallID: "call_3", Name: "record_approval", Arguments: `{"version":"two"}`},
+			}},
+			{Role: model.RoleTool, Blocks: []model.Block{
+				{Kind: model.ToolResult, CallID: "call_1", Text: "12:00"},
+				{Kind: model.ToolResult, CallID: "call_2", Text: "Version 2 is recorded as approved."},
+				{Kind: model.ToolResult, CallID: "call_3", Text: "version is no number", IsError: true},
+			}},
+			{Role: model.RoleUser, Blocks: []model.Block{{Kind: model.Text, Text: "Go on."}}},
+		},
+		Tools: []model.Tool{
+			{Name: "record_approval", Description: "Record that a version is approved.", Schema: json.RawMessage(`{"type":"object","properties":{"version":{"type":"integer"}},"required":["version"]}`)},
+			{Name: "publish_release", Description: "Publish an approved version.", Schema: json.RawMessage(`{"type":"object","properties":{"channel":{"type":"string"}}}`), After: "call_2"},
+			{Name: "now", Description: "The time.", Schema: json.RawMessage(`{"type":"object","properties":{}}`)},
+		},
+		CacheKey: "01M8N3QQ942M5NJKBDXFKNWEQ9",
+		Info:     model.Info{DeferredTools: true},
+	}
+}
+
 // Damaged returns a request whose history has every flaw for which providers
 // refuse a request. A provider must send it in a form without them.
 func Damaged(own model.Origin) *model.Request {

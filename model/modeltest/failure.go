@@ -135,6 +135,40 @@ func (r *runner) request(t *testing.T, x Exchange) {
 	}
 }
 
+// lateTools tests that a tool that came in the middle of the conversation is
+// sent, behind the tools that were there before, whether or not the call that
+// brought it in is still among the messages.
+func (r *runner) lateTools(t *testing.T, x Exchange) {
+	var body string
+	r.answer(func(w http.ResponseWriter, req *http.Request) {
+		b, _ := io.ReadAll(req.Body)
+		body = string(b)
+		send(w, x.Stream)
+	})
+	for _, after := range []string{"call_2", "call_3", "call_that_was_compacted_away"} {
+		req := Unlocked(model.Origin{Provider: "test", Model: x.Request.Model})
+		req.Tools[1].After = after
+		if _, err := Collect(t, r.provider(0).Stream(t.Context(), req)); err != nil {
+			t.Fatal(err)
+		}
+		late, others := req.Tools[1], []model.Tool{req.Tools[0], req.Tools[2]}
+		at := strings.Index(body, late.Description)
+		if at < 0 || !strings.Contains(body, `"`+late.Name+`"`) || !strings.Contains(body, `"channel"`) {
+			t.Errorf("after %s: a tool that came later is not sent whole:\n%s", after, body)
+		}
+		for _, tool := range others {
+			if i := strings.Index(body, tool.Description); i < 0 || i > at {
+				t.Errorf("after %s: %s is not sent before the tool that came later:\n%s", after, tool.Name, body)
+			}
+		}
+		for _, result := range req.Messages[2].Blocks {
+			if !strings.Contains(body, result.Text) {
+				t.Errorf("after %s: the result %q is not sent:\n%s", after, result.Text, body)
+			}
+		}
+	}
+}
+
 // concurrent tests one provider under several calls at once.
 func (r *runner) concurrent(t *testing.T, x Exchange) {
 	r.answer(func(w http.ResponseWriter, _ *http.Request) { send(w, events(x.Stream)...) })

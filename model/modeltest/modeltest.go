@@ -107,6 +107,7 @@ func Run(t *testing.T, s Suite) {
 	t.Run("Failures", r.failures)
 	t.Run("Connection", r.connection)
 	t.Run("Request", func(t *testing.T) { r.request(t, first) })
+	t.Run("LateTools", func(t *testing.T) { r.lateTools(t, first) })
 	t.Run("Concurrent", func(t *testing.T) { r.concurrent(t, first) })
 }
 

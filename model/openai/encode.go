@@ -29,9 +29,10 @@ func (p *Provider) encode(req *model.Request) ([]byte, error) {
 	if len(req.Messages) == 0 {
 		return nil, p.invalid("the request has no messages")
 	}
+	messages := history.Normalize(req.Messages)
 	r := request{
 		Model: req.Model, Stream: true, StreamOptions: streamOptions{IncludeUsage: true},
-		Tools: tools(req.Tools), ReasoningEffort: p.effort(req),
+		Tools: tools(history.OrderTools(req.Tools, messages)), ReasoningEffort: p.effort(req),
 	}
 	if p.official {
 		r.Store = new(bool) // false: a conversation is nobody else's to keep
@@ -52,7 +53,7 @@ func (p *Provider) encode(req *model.Request) ([]byte, error) {
 		}
 		c.messages = append(c.messages, message{Role: role, Content: req.System})
 	}
-	for _, m := range history.Normalize(req.Messages) {
+	for _, m := range messages {
 		c.add(m)
 	}
 	r.Messages = c.messages

@@ -108,6 +108,9 @@ func TestGoldenRequests(t *testing.T) {
 		{"damaged.json", openai.Config{}, func() *model.Request {
 			return modeltest.Damaged(model.Origin{Provider: "openai", Model: "gpt-4.1"})
 		}},
+		{"unlocked.json", openai.Config{}, func() *model.Request {
+			return modeltest.Unlocked(model.Origin{Provider: "openai", Model: "gpt-4.1"})
+		}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) { golden(t, tt.name, sent(t, tt.config, tt.req())) })

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
+	"strconv"
 
 	"charm.land/catwalk/pkg/catwalk"
 )
@@ -19,6 +21,7 @@ type entry struct {
 	Reasoning  bool     `json:"reason,omitempty"`
 	Levels     []string `json:"levels,omitempty"`
 	Images     bool     `json:"images,omitempty"`
+	Deferred   bool     `json:"defer,omitempty"`
 	Input      float64  `json:"cin,omitempty"`
 	Output     float64  `json:"cout,omitempty"`
 	CacheRead  float64  `json:"cread,omitempty"`
@@ -61,7 +64,8 @@ func convertModel(p catwalk.InferenceProvider, m catwalk.Model) entry {
 		Provider: cmp.Or(names[p], string(p)), ID: m.ID,
 		Window: window(p, m), MaxOutput: maxOutput(p, m),
 		Reasoning: m.CanReason, Levels: levels(m), Images: m.SupportsImages,
-		Input: price(p, m.CostPer1MIn), Output: price(p, m.CostPer1MOut),
+		Deferred: deferredTools(p, m.ID),
+		Input:    price(p, m.CostPer1MIn), Output: price(p, m.CostPer1MOut),
 	}
 	e.CacheRead, e.CacheWrite = cachePrices(p, m)
 	if m.Name != m.ID {
@@ -152,6 +156,29 @@ func levels(m catwalk.Model) []string {
 		}
 	}
 	return ls
+}
+
+// deferring are the families of Anthropic's models that load a tool where a
+// tool result refers to it, with the first version of each, which catwalk says
+// nothing of. Anthropic's documentation of tool search has them from version 4
+// on and Haiku 4.5 too; @flue/runtime 2.0.3 relies on it from 4.5 on and not at
+// all for Haiku. Only what both say is believed: a model that is wrongly listed
+// here refuses requests, one that is wrongly missing costs a prompt cache.
+var deferring = map[string]int{"opus": 405, "sonnet": 405, "fable": 500, "mythos": 500}
+
+var claudeID = regexp.MustCompile(`^claude-([a-z]+)-(\d+)(?:-(\d{1,2}))?(?:-\d{8})?$`)
+
+// deferredTools reports whether a model can load tools in the middle of a
+// conversation. Servers of others that offer the same models may not pass it on.
+func deferredTools(p catwalk.InferenceProvider, id string) bool {
+	m := claudeID.FindStringSubmatch(id)
+	if p != catwalk.InferenceProviderAnthropic || m == nil {
+		return false
+	}
+	first, known := deferring[m[1]]
+	major, _ := strconv.Atoi(m[2])
+	minor, _ := strconv.Atoi(m[3]) // none is zero
+	return known && major*100+minor >= first
 }
 
 // price is a price in dollars per million tokens, zero when it is not known.

@@ -95,6 +95,35 @@ func TestLevels(t *testing.T) {
 	}
 }
 
+func TestDeferredTools(t *testing.T) {
+	tests := []struct {
+		provider catwalk.InferenceProvider
+		id       string
+		want     bool
+	}{
+		{"anthropic", "claude-opus-4-5-20251101", true},
+		{"anthropic", "claude-sonnet-4-6", true},
+		{"anthropic", "claude-opus-5", true},
+		{"anthropic", "claude-fable-5", true},
+		{"anthropic", "claude-mythos-5", true},
+		{"anthropic", "claude-sonnet-5-5", true},
+		{"anthropic", "claude-opus-4-20250514", false}, // a date is no version
+		{"anthropic", "claude-opus-4-1-20250805", false},
+		{"anthropic", "claude-haiku-4-5-20251001", false},
+		{"anthropic", "claude-haiku-6", false},
+		{"anthropic", "claude-3-7-sonnet-20250219", false},
+		{"anthropic", "claude-novel-9", false},
+		{"anthropic", "claude-opus-5-fast", false},
+		{"openrouter", "claude-opus-5", false},
+		{"bedrock", "anthropic.claude-opus-4-6-v1", false},
+	}
+	for _, tt := range tests {
+		if got := deferredTools(tt.provider, tt.id); got != tt.want {
+			t.Errorf("%s/%s: %v, want %v", tt.provider, tt.id, got, tt.want)
+		}
+	}
+}
+
 func TestConvert(t *testing.T) {
 	ids := func(ids ...string) (ms []catwalk.Model) {
 		for _, id := range ids {
