@@ -59,6 +59,10 @@ const (
 	KindEntry       Kind = "entry"
 	KindSeam        Kind = "seam"
 	KindState       Kind = "state"
+	KindStep        Kind = "step"
+	KindData        Kind = "data"
+	KindMetadata    Kind = "meta"
+	KindResources   Kind = "resources"
 	KindTurnStarted Kind = "turn_started"
 	KindTurnDelta   Kind = "turn_delta"
 	KindTurnDone    Kind = "turn_done"
@@ -173,6 +177,14 @@ func newRecord(k Kind) Record {
 		return new(Seam)
 	case KindState:
 		return new(State)
+	case KindStep:
+		return new(Step)
+	case KindData:
+		return new(Data)
+	case KindMetadata:
+		return new(Metadata)
+	case KindResources:
+		return new(Resources)
 	case KindTurnStarted:
 		return new(TurnStarted)
 	case KindTurnDelta:

@@ -59,4 +59,10 @@ const (
 	SignalFailed      = "submission_interrupted"
 	SignalInterrupted = "stream_interrupted"
 	SignalContinued   = "stream_continued"
+
+	SignalResources    = "resources"
+	SignalInstructions = "instructions"
+
+	SignalApproval       = "approval_decision"
+	SignalApprovalResult = "approval_result"
 )

@@ -69,15 +69,39 @@ type Purpose string
 
 // The purposes of an entry.
 const (
-	Input    Purpose = "input"    // the message of a submission
-	Advisory Purpose = "advisory" // the runtime's word on how a submission ended, for people and for the model
-	Notice   Purpose = "notice"   // the runtime's word to the model, hidden from people
+	Input     Purpose = "input"     // the message of a submission
+	Appended  Purpose = "appended"  // a signal that the agent's own code added to the response
+	Narration Purpose = "narration" // the runtime's word on a change of what the agent declares
+	Advisory  Purpose = "advisory"  // the runtime's word on how a submission ended, for people and for the model
+	Notice    Purpose = "notice"    // the runtime's word to the model, hidden from people
 )
 
-// Seam marks that a step between turns has been made.
+// Seam marks that a step between turns has been made. What the agent's hooks
+// wrote there lands in the same batch.
 type Seam struct {
 	Name       SeamName `json:"name"`
 	Submission string   `json:"sub"`
+
+	// Response and Settings are set by the seam with which a response starts.
+	Response string    `json:"resp,omitzero"`
+	Settings *Settings `json:"settings,omitempty"`
+}
+
+// Settings are what holds for the whole of a response, however its renders
+// change.
+type Settings struct {
+	Model      string      `json:"model"` // provider/model
+	Thinking   string      `json:"thinking,omitzero"`
+	Compaction *Compaction `json:"compaction,omitempty"`
+}
+
+// Compaction says when a conversation is summarized. Zero fields mean the
+// defaults.
+type Compaction struct {
+	Off              bool   `json:"off,omitzero"`
+	ReserveTokens    int    `json:"reserve,omitzero"`
+	KeepRecentTokens int    `json:"keep,omitzero"`
+	Model            string `json:"model,omitzero"`
 }
 
 // SeamName names a seam.
@@ -86,6 +110,8 @@ type SeamName string
 // The seams.
 const (
 	SeamStart  SeamName = "start"  // a submission has begun or joined
+	SeamCycle  SeamName = "cycle"  // the finish hooks have run and sent the model back to work
+	SeamFinish SeamName = "finish" // the finish hooks have run, and messages that came meanwhile go first
 	SeamClosed SeamName = "closed" // the response is complete; only settling is left
 )
 
@@ -94,6 +120,69 @@ type State struct {
 	Name  string         `json:"name"`
 	Value jsontext.Value `json:"value"`
 }
+
+// Step is what is durable of one step of running code: that it has a value, or
+// only that it was begun.
+type Step struct {
+	Scope string         `json:"scope"` // of the code that runs it; see CallScope and StartScope
+	Name  string         `json:"name"`
+	Value jsontext.Value `json:"value,omitzero"` // absent when the step was only begun
+}
+
+// CallScope is the scope of the steps of a tool call.
+func CallScope(call string) string { return "call:" + call }
+
+// StartScope is the scope of the steps of the callbacks that run when a
+// submission begins.
+func StartScope(submission string) string { return "start:" + submission }
+
+// Data is the new value of a named part that the response shows to clients. The
+// model never sees it.
+type Data struct {
+	Response   string         `json:"resp"`
+	Submission string         `json:"sub"`
+	Opens      bool           `json:"opens,omitzero"` // the response has no turn yet, so that its message begins here
+	Name       string         `json:"name"`
+	Value      jsontext.Value `json:"value"`
+}
+
+// Metadata is merged into the metadata of the response's message, which clients
+// see and the model does not.
+type Metadata struct {
+	Response   string         `json:"resp"`
+	Submission string         `json:"sub"`
+	Opens      bool           `json:"opens,omitzero"` // as in Data
+	Value      jsontext.Value `json:"value"`
+}
+
+// Resources is what the model has been told that the agent declares: the tools
+// and whatever else it can use, and a digest of its instructions. The first one,
+// and each with Baseline, is what the system prompt is built from until the
+// next.
+type Resources struct {
+	Baseline     bool       `json:"baseline,omitzero"`
+	Instructions string     `json:"instructions,omitzero"` // digest
+	Declared     []Resource `json:"declared,omitempty"`
+}
+
+// A Resource is one thing that an agent declares for the model to use.
+type Resource struct {
+	Kind        ResourceKind `json:"kind"`
+	Name        string       `json:"name"`
+	Description string       `json:"desc,omitzero"`
+	Digest      string       `json:"digest,omitzero"` // of what else the model is shown, such as a schema
+	After       string       `json:"after,omitzero"`  // the call whose result brought it in, if one did
+}
+
+// ResourceKind is the kind of a [Resource].
+type ResourceKind string
+
+// The kinds of resource.
+const (
+	ResourceSkill    ResourceKind = "skill"
+	ResourceTool     ResourceKind = "tool"
+	ResourceSubagent ResourceKind = "subagent"
+)
 
 // TurnStarted opens a turn: a model call is about to be made.
 type TurnStarted struct {
@@ -270,6 +359,10 @@ func (*Release) Kind() Kind     { return KindRelease }
 func (*Entry) Kind() Kind       { return KindEntry }
 func (*Seam) Kind() Kind        { return KindSeam }
 func (*State) Kind() Kind       { return KindState }
+func (*Step) Kind() Kind        { return KindStep }
+func (*Data) Kind() Kind        { return KindData }
+func (*Metadata) Kind() Kind    { return KindMetadata }
+func (*Resources) Kind() Kind   { return KindResources }
 func (*TurnStarted) Kind() Kind { return KindTurnStarted }
 func (*TurnDelta) Kind() Kind   { return KindTurnDelta }
 func (*TurnDone) Kind() Kind    { return KindTurnDone }

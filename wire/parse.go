@@ -326,6 +326,7 @@ func clip(s string, n int) string {
 var reservedSignals = []string{
 	"resources", "instructions", "environment", "stream_interrupted", "stream_continued",
 	"submission_aborted", "submission_interrupted", "compaction", "memory",
+	"approval_decision", "approval_result",
 }
 
 // ReservedSignal reports whether a signal type belongs to the runtime, which

@@ -21,6 +21,10 @@ func (d *driver) stage(records ...journal.Record) error {
 			return &fault{fmt.Errorf("staging for %s: %w", d.slot.addr, err)}
 		}
 		d.staged = append(d.staged, r)
+		switch r.(type) {
+		case *journal.Entry, *journal.State, *journal.ToolBatch:
+			d.current = false
+		}
 	}
 	return nil
 }

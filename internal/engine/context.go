@@ -18,7 +18,7 @@ type imageRef struct {
 }
 
 // request builds the next model call from the plan and the context.
-func (d *driver) request(m Model) (*model.Request, error) {
+func (d *driver) request(m Model, settings journal.Settings) (*model.Request, error) {
 	d.extend()
 	messages, err := d.withImages(m)
 	if err != nil {
@@ -27,9 +27,20 @@ func (d *driver) request(m Model) (*model.Request, error) {
 	tools := make([]model.Tool, len(d.plan.Tools))
 	for i := range d.plan.Tools {
 		tools[i] = d.plan.Tools[i].Spec
+		if told := find(d.state.Told.Declared, journal.ResourceTool, tools[i].Name); told != nil {
+			tools[i].After = told.After
+		}
+	}
+	system := d.plan.Instructions
+	if c := catalog(d.state.Baseline); c != "" {
+		system = strings.TrimLeft(system+"\n\n"+c, "\n")
+	}
+	thinking := model.Thinking(settings.Thinking)
+	if thinking == "" && m.Info.Reasoning {
+		thinking = model.ThinkingMedium
 	}
 	return &model.Request{
-		Model: m.Origin.Model, System: d.plan.System, Messages: messages, Tools: tools, Thinking: d.plan.Thinking,
+		Model: m.Origin.Model, System: system, Messages: messages, Tools: tools, Thinking: thinking,
 		CacheKey: d.state.Born.Incarnation, Info: m.Info,
 	}, nil
 }

@@ -52,7 +52,7 @@ func scenarios() []scenario {
 // conversation.
 func script(w *world) {
 	w.tools = []engine.Tool{
-		w.tool("work", func(ctx context.Context, c *engine.Call) engine.Result {
+		w.tool("work", func(ctx context.Context, c *engine.Work) engine.Result {
 			pause(ctx, time.Second)
 			if ctx.Err() != nil {
 				return engine.Result{Failed: true, Content: "stopped"}
@@ -64,7 +64,7 @@ func script(w *world) {
 			w.effect("returned:%s", c.ID)
 			return engine.Result{Content: "ok"}
 		}),
-		w.tool("finish", func(context.Context, *engine.Call) engine.Result { return engine.Result{Content: "bye", EndTurn: true} }),
+		w.tool("finish", func(context.Context, *engine.Work) engine.Result { return engine.Result{Content: "bye", EndTurn: true} }),
 	}
 	w.reply = func(ctx context.Context, req *model.Request, yield func(model.Event, error) bool) {
 		if err := wellFormed(req.Messages); err != nil {

@@ -22,10 +22,11 @@ type driver struct {
 	lease   store.Lease
 	*memory
 
-	fresh  bool // what a dead process left behind has not been put in order
-	staged []journal.Record
-	events []Event // told when what is staged is durable
-	idle   int     // acts since the last append
+	fresh   bool // what a dead process left behind has not been put in order
+	resumed bool // the open batch of calls was begun by an earlier driver
+	staged  []journal.Record
+	events  []Event // told when what is staged is durable
+	idle    int     // acts since the last append
 
 	// attempt is the context of the work on the active submission. It ends
 	// with errAborted, errDeadline or errClosing as its cause.
@@ -33,8 +34,10 @@ type driver struct {
 	cancel  context.CancelCauseFunc
 	stop    context.CancelFunc
 
-	plan   *Plan // the render of the latest turn
-	waited int   // the count of failures in a row that the driver has paused for
+	plan    *Plan    // the latest render
+	current bool     // nothing has changed since that a render reads
+	writers []string // the names of the data parts of the latest render
+	waited  int      // the count of failures in a row that the driver has paused for
 }
 
 // errRest ends a driver that has put its instance to rest.
@@ -225,10 +228,10 @@ func (d *driver) act() error {
 	case fold.Tools:
 		return d.tools()
 	case fold.Finish:
-		if sub := st.Joinable(); sub != nil {
+		if sub := st.Joinable(); sub != nil && d.ended() == nil {
 			return d.join(sub)
 		}
-		return d.stage(&journal.Seam{Name: journal.SeamClosed, Submission: st.Active.Submission})
+		return d.finish()
 	case fold.Closed:
 		return d.settle(journal.Completed, nil)
 	}
@@ -267,6 +270,21 @@ func (d *driver) begin(sub *fold.Submission, r *journal.Attempt) error {
 	return nil
 }
 
+// ensureAttempt begins an attempt if none is under way, or ends the submission
+// if it has none left, after which there is still none.
+func (d *driver) ensureAttempt() error {
+	if d.attempt != nil {
+		return nil
+	}
+	sub := d.state.Active
+	if sub.Attempts >= max(sub.MaxAttempts, 1) {
+		return d.terminate(journal.Failed, exhausted(sub.Attempts, sub.MaxAttempts))
+	}
+	return d.begin(sub, &journal.Attempt{
+		Submission: sub.Submission, Ordinal: sub.Attempts + 1, Node: d.e.cfg.Node, Reason: "recovered in phase " + d.state.Phase.String(),
+	})
+}
+
 func (d *driver) endAttempt() {
 	if d.attempt != nil {
 		d.stop()
@@ -284,7 +302,7 @@ func (d *driver) ended() error {
 		return nil
 	case d.attempt.Err() != nil:
 		return context.Cause(d.attempt)
-	case d.draining() && d.state.Phase == fold.Model:
+	case d.draining() && (d.state.Phase == fold.Model || d.state.Phase == fold.Input):
 		return errClosing
 	}
 	return nil
@@ -299,31 +317,12 @@ func (d *driver) draining() bool {
 	}
 }
 
-// join puts a submission's message in front of the model.
-func (d *driver) join(sub *fold.Submission) error {
-	err := d.stage(
-		&journal.Entry{
-			ID: entryID(sub.Submission), Submission: sub.Submission, Purpose: journal.Input,
-			Turn: d.state.Response.Turn, Message: sub.Message,
-		},
-		&journal.Seam{Name: journal.SeamStart, Submission: sub.Submission},
-	)
-	if err == nil && len(sub.Message.Body) > largeMessage {
-		err = d.commit()
-	}
-	return err
-}
-
-// largeMessage is the size above which a message is appended in a batch of its
-// own, so that batches stay small.
-const largeMessage = 1 << 20
-
 // rest appends what is left and lets the slot become idle.
 func (d *driver) rest() error {
 	if err := d.commit(); err != nil {
 		return err
 	}
-	d.plan = nil
+	d.plan, d.current = nil, false
 	evicted, ok := d.e.slots.rest(d.slot, d.memory)
 	if !ok {
 		return nil // something has arrived

@@ -155,7 +155,7 @@ func (d *driver) settle(outcome string, end *ending) error {
 		d.emit(ev)
 	}
 	d.endAttempt()
-	d.plan, d.waited = nil, 0
+	d.plan, d.current, d.waited = nil, false, 0
 	return nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/flue-go/flue/internal/engine"
+	"github.com/flue-go/flue/journal"
 	"github.com/flue-go/flue/model"
 	"github.com/flue-go/flue/store"
 	"github.com/flue-go/flue/store/memstore"
@@ -34,7 +35,7 @@ func TestCommitsPerMessage(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld()
-				w.tools = []engine.Tool{w.tool("work", func(ctx context.Context, c *engine.Call) engine.Result {
+				w.tools = []engine.Tool{w.tool("work", func(ctx context.Context, c *engine.Work) engine.Result {
 					if c.ID == "b" { // so that the two do not end at the same instant
 						pause(ctx, time.Millisecond)
 					}
@@ -83,7 +84,7 @@ func TestConversation(t *testing.T) {
 		{
 			name: "tool that fails, tool that is unknown",
 			setup: func(w *world) {
-				w.tools = []engine.Tool{w.tool("bad", func(context.Context, *engine.Call) engine.Result {
+				w.tools = []engine.Tool{w.tool("bad", func(context.Context, *engine.Work) engine.Result {
 					return engine.Result{Failed: true, Content: "no such order"}
 				})}
 				w.reply = func(_ context.Context, req *model.Request, yield func(model.Event, error) bool) {
@@ -104,7 +105,7 @@ func TestConversation(t *testing.T) {
 		{
 			name: "tool that panics",
 			setup: func(w *world) {
-				w.tools = []engine.Tool{w.tool("boom", func(context.Context, *engine.Call) engine.Result { panic("secret") })}
+				w.tools = []engine.Tool{w.tool("boom", func(context.Context, *engine.Work) engine.Result { panic("secret") })}
 				w.reply = func(_ context.Context, req *model.Request, yield func(model.Event, error) bool) {
 					if _, results := asked(req); results == 0 {
 						call(yield, "boom c1 {}")
@@ -142,7 +143,7 @@ func TestConversation(t *testing.T) {
 		{
 			name: "calls without ids, or with the same one",
 			setup: func(w *world) {
-				w.tools = []engine.Tool{w.tool("work", func(_ context.Context, c *engine.Call) engine.Result {
+				w.tools = []engine.Tool{w.tool("work", func(_ context.Context, c *engine.Work) engine.Result {
 					return engine.Result{Content: "ok"}
 				})}
 				w.reply = func(_ context.Context, req *model.Request, yield func(model.Event, error) bool) {
@@ -161,7 +162,7 @@ func TestConversation(t *testing.T) {
 		{
 			name: "ends when every call says so, without another model call",
 			setup: func(w *world) {
-				w.tools = []engine.Tool{w.tool("finish", func(context.Context, *engine.Call) engine.Result {
+				w.tools = []engine.Tool{w.tool("finish", func(context.Context, *engine.Work) engine.Result {
 					return engine.Result{Content: "ok", EndTurn: true}
 				})}
 				w.reply = func(_ context.Context, req *model.Request, yield func(model.Event, error) bool) {
@@ -183,7 +184,7 @@ func TestConversation(t *testing.T) {
 					if v.Delivery.Body == "bad" {
 						panic("secret")
 					}
-					return &engine.Plan{Model: "test/m"}, nil
+					return &engine.Plan{Settings: journal.Settings{Model: "test/m"}}, nil
 				}
 			},
 			sends: []string{"bad", "good"},
@@ -286,8 +287,8 @@ func TestStateIsCommittedWithTheBatch(t *testing.T) {
 			}
 			return mustJSON(n + 1), nil
 		}
-		var late *engine.Call
-		w.tools = []engine.Tool{w.tool("add", func(_ context.Context, c *engine.Call) engine.Result {
+		var late *engine.Work
+		w.tools = []engine.Tool{w.tool("add", func(_ context.Context, c *engine.Work) engine.Result {
 			if c.ID == "c" {
 				late = c
 			}
@@ -299,7 +300,7 @@ func TestStateIsCommittedWithTheBatch(t *testing.T) {
 		var seen []string
 		w.render = func(v engine.View) (*engine.Plan, error) {
 			seen = append(seen, string(v.Vars["n"]))
-			return &engine.Plan{Model: "test/m", Tools: w.tools}, nil
+			return &engine.Plan{Settings: journal.Settings{Model: "test/m"}, Tools: w.tools}, nil
 		}
 		w.reply = func(_ context.Context, req *model.Request, yield func(model.Event, error) bool) {
 			if _, results := asked(req); results == 0 {
@@ -314,8 +315,8 @@ func TestStateIsCommittedWithTheBatch(t *testing.T) {
 		if diff := cmp.Diff([]string{"", "3"}, seen); diff != "" {
 			t.Errorf("values at each render (-want +got):\n%s", diff)
 		}
-		if err := late.Update("n", add); !errors.Is(err, engine.ErrCallOver) {
-			t.Errorf("a write after the call: %v, want ErrCallOver", err)
+		if err := late.Update("n", add); !errors.Is(err, engine.ErrOver) {
+			t.Errorf("a write after the call: %v, want ErrOver", err)
 		}
 	})
 }
@@ -365,7 +366,7 @@ func TestAbort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		deaf := make(chan struct{})
-		w.tools = []engine.Tool{w.tool("deaf", func(context.Context, *engine.Call) engine.Result { <-deaf; return engine.Result{Content: "late"} })}
+		w.tools = []engine.Tool{w.tool("deaf", func(context.Context, *engine.Work) engine.Result { <-deaf; return engine.Result{Content: "late"} })}
 		w.reply = func(ctx context.Context, req *model.Request, yield func(model.Event, error) bool) {
 			switch text, _ := asked(req); text {
 			case "talk":
@@ -430,7 +431,7 @@ func TestDeadline(t *testing.T) {
 				w := newWorld()
 				w.budget.Timeout = 10 * time.Second
 				deaf := make(chan struct{})
-				w.tools = []engine.Tool{w.tool("t", func(ctx context.Context, _ *engine.Call) engine.Result {
+				w.tools = []engine.Tool{w.tool("t", func(ctx context.Context, _ *engine.Work) engine.Result {
 					if hang == "tool" {
 						<-ctx.Done()
 						return engine.Result{Failed: true, Content: ctx.Err().Error()}
@@ -442,7 +443,7 @@ func TestDeadline(t *testing.T) {
 					if hang == "render" && v.Delivery.Body == "hang" {
 						<-deaf
 					}
-					return &engine.Plan{Model: "test/m", Tools: w.tools}, nil
+					return &engine.Plan{Settings: journal.Settings{Model: "test/m"}, Tools: w.tools}, nil
 				}
 				w.reply = func(ctx context.Context, req *model.Request, yield func(model.Event, error) bool) {
 					text, _ := asked(req)
@@ -480,7 +481,7 @@ func TestToolTimeout(t *testing.T) {
 		w := newWorld()
 		release := make(chan struct{})
 		var write error
-		slow := w.tool("slow", func(ctx context.Context, c *engine.Call) engine.Result {
+		slow := w.tool("slow", func(ctx context.Context, c *engine.Work) engine.Result {
 			<-release
 			write = c.Update("x", func(json.RawMessage) (json.RawMessage, error) { return mustJSON(1), nil })
 			return engine.Result{Content: "late"}
@@ -498,8 +499,8 @@ func TestToolTimeout(t *testing.T) {
 		settled(t, e, chat, send(t, e, chat, "go"))
 		close(release)
 		synctest.Wait()
-		if !errors.Is(write, engine.ErrCallOver) {
-			t.Errorf("a write after the timeout: %v, want ErrCallOver", write)
+		if !errors.Is(write, engine.ErrOver) {
+			t.Errorf("a write after the timeout: %v, want ErrOver", write)
 		}
 		want := []string{
 			`user text "go" done`, `assistant slow({}) output-error: Tool "slow" timed out after 1500ms`, `assistant text "gave up" done`, "settled completed",

@@ -26,12 +26,13 @@ type Event struct {
 	Usage   model.Usage   // turn_done
 	Call    string        // tool_*, log
 	Tool    string        // tool_*, log
+	Hook    string        // log: the hook whose callback logged
 	Input   string        // tool_started: the arguments
 	Text    string        // tool_done: what the model reads; text: what was streamed
 	OK      bool          // tool_done: it did not fail
 	Took    time.Duration // tool_done
 	Log     *LogLine      // log
-	Error   error         // turn_done, settled: what went wrong; for this side only
+	Error   error         // turn_done, tool_done, settled: what went wrong; for this side only
 	Outcome string        // settled
 }
 
@@ -53,14 +54,14 @@ const (
 	EventDamaged        EventType = "instance_damaged"
 )
 
-// A LogLine is a line that a tool logged.
+// A LogLine is a line that a tool or a hook logged.
 type LogLine struct {
 	Level   slog.Level
 	Message string
 	Attrs   []slog.Attr
 }
 
-// callLog is a slog.Handler that turns records into events of one call.
+// callLog is a slog.Handler that turns records into events of one work.
 type callLog struct {
 	emit  func(LogLine)
 	attrs []slog.Attr

@@ -72,7 +72,7 @@ func (w *world) Render(_ context.Context, v engine.View) (*engine.Plan, error) {
 	if w.render != nil {
 		return w.render(v)
 	}
-	return &engine.Plan{Model: "test/m", System: "be brief", Tools: w.tools}, nil
+	return &engine.Plan{Settings: journal.Settings{Model: "test/m"}, Instructions: "be brief", Tools: w.tools}, nil
 }
 
 func (w *world) Budget() engine.Budget { return w.budget }
@@ -131,10 +131,10 @@ func pause(ctx context.Context, d time.Duration) bool {
 }
 
 // tool is a tool that notes its effect and returns text.
-func (w *world) tool(name string, fn func(ctx context.Context, c *engine.Call) engine.Result) engine.Tool {
+func (w *world) tool(name string, fn func(ctx context.Context, c *engine.Work) engine.Result) engine.Tool {
 	return engine.Tool{
 		Spec: model.Tool{Name: name, Description: name, Schema: []byte(`{"type":"object"}`)},
-		Run: func(ctx context.Context, c *engine.Call, _ string) engine.Result {
+		Run: func(ctx context.Context, c *engine.Work, _ string) engine.Result {
 			w.effect("tool:%s", c.ID)
 			if fn != nil {
 				return fn(ctx, c)

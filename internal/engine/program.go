@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/flue-go/flue/journal"
@@ -37,10 +38,25 @@ type View struct {
 
 // A Plan is the outcome of a render.
 type Plan struct {
-	Model    string // provider/model
-	Thinking model.Thinking
-	System   string
-	Tools    []Tool
+	// Settings are what the render would have for a whole response. Those of
+	// the render with which a response starts hold until it ends.
+	Settings journal.Settings
+
+	Instructions string
+	Tools        []Tool
+	Resources    []journal.Resource // what is declared beside tools, in order
+	Writers      []string           // names of data parts, sorted; the same in every render
+
+	// The callbacks of the hooks, in the order of their declaration.
+	Start, Finish                 []Hook
+	ResponseStart, ResponseFinish []Hook
+}
+
+// A Hook is a callback that runs at a seam of the response. An error fails the
+// submission.
+type Hook struct {
+	Name string
+	Run  func(ctx context.Context, w *Work) error
 }
 
 // tool returns the plan's tool of that name, or nil.
@@ -57,7 +73,11 @@ func (p *Plan) tool(name string) *Tool {
 type Tool struct {
 	Spec    model.Tool
 	Timeout time.Duration // zero means the submission's own
-	Run     func(ctx context.Context, c *Call, arguments string) Result
+	Run     func(ctx context.Context, w *Work, arguments string) Result
+
+	// Durable says that a call which was interrupted is run again: what must
+	// not happen twice is in its steps.
+	Durable bool
 }
 
 // A Result is what a call came to.
@@ -66,4 +86,16 @@ type Result struct {
 	Output  json.RawMessage // what clients see; nil means Content
 	Failed  bool
 	EndTurn bool
+	Err     error // why it failed, for this side
+}
+
+// A TimeoutError says that a tool call was given up because its tool's timeout
+// was up.
+type TimeoutError struct {
+	Tool  string
+	After time.Duration
+}
+
+func (e *TimeoutError) Error() string {
+	return fmt.Sprintf("Tool %q timed out after %dms", e.Tool, e.After.Milliseconds())
 }

@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -23,12 +24,11 @@ import (
 func TestSameWriteBesideAnInterruptedCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		w.tools = []engine.Tool{w.tool("approve", func(ctx context.Context, c *engine.Call) engine.Result {
+		w.tools = []engine.Tool{w.tool("approve", func(ctx context.Context, c *engine.Work) engine.Result {
 			if c.ID == "b" {
 				time.Sleep(time.Second) // after a
 			}
-			err := c.Update("approved", func(json.RawMessage) (json.RawMessage, error) { return json.RawMessage("true"), nil })
-			if err != nil {
+			if err := c.Set("approved", json.RawMessage("true")); err != nil {
 				return engine.Result{Failed: true, Content: err.Error()}
 			}
 			if c.ID == "a" {
@@ -68,11 +68,98 @@ func TestSameWriteBesideAnInterruptedCall(t *testing.T) {
 	})
 }
 
+// addOne adds one to the number that is the state n.
+func addOne(c *engine.Work) error {
+	return c.Update("n", func(raw json.RawMessage) (json.RawMessage, error) {
+		n := 0
+		if raw != nil {
+			if err := json.Unmarshal(raw, &n); err != nil {
+				return nil, err
+			}
+		}
+		return mustJSON(n + 1), nil
+	})
+}
+
+// Of two calls side by side that count, the first is lost: killed with the
+// process, or left behind when the response is aborted. What the second made of
+// its write must not survive: after a crash the second is lost as well, after an
+// abort it counts as if the first had never been.
+func TestNoWriteStandsOnALostOne(t *testing.T) {
+	for _, abort := range []bool{false, true} {
+		t.Run(fmt.Sprintf("abort=%v", abort), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld()
+				forever := make(chan struct{})
+				defer close(forever)
+				w.tools = []engine.Tool{w.tool("count", func(ctx context.Context, c *engine.Work) engine.Result {
+					if c.ID == "b" {
+						time.Sleep(time.Second) // after a
+					}
+					if err := addOne(c); err != nil {
+						return engine.Result{Failed: true, Content: err.Error()}
+					}
+					switch {
+					case c.ID == "a" && abort:
+						<-forever // ignores its context
+					case c.ID == "a":
+						<-ctx.Done()
+					}
+					return engine.Result{Content: "ok"}
+				})}
+				w.reply = func(_ context.Context, req *model.Request, yield func(model.Event, error) bool) {
+					if _, results := asked(req); results > 0 {
+						say(yield, "done")
+						return
+					}
+					call(yield, "count a", "count b")
+				}
+				s := memstore.New()
+				e := w.start(t, s)
+				id := send(t, e, chat, "go")
+				time.Sleep(2 * time.Second) // b has returned, a is at work
+				want, succeeded := "", 0
+				if abort {
+					if _, err := e.Abort(t.Context(), chat); err != nil {
+						t.Fatal(err)
+					}
+					settled(t, e, chat, id)
+					forever <- struct{}{}
+					want, succeeded = "1", 1
+				} else {
+					s = s.Reopen()
+					killed, cancel := context.WithCancel(t.Context())
+					cancel()
+					if err := e.Close(killed); err != nil {
+						t.Fatal(err)
+					}
+					e = w.start(t, s)
+					settled(t, e, chat, id)
+				}
+				defer stop(t, e)
+				st := &fold.State{Head: -1}
+				ok := 0
+				for _, r := range records(t, s, chat) {
+					if err := st.Apply(r); err != nil {
+						t.Fatal(err)
+					}
+					if o, is := r.(*journal.Outcome); is && !o.Failed {
+						ok++
+					}
+				}
+				if got := string(st.Vars["n"]); got != want || ok != succeeded {
+					t.Errorf("%d calls succeeded and n is %q, want %d and %q", ok, got, succeeded, want)
+				}
+			})
+		})
+	}
+}
+
 // The last value of a name is all that a call stores, however often it writes.
 func TestRepeatedWritesAreStoredOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		w.tools = []engine.Tool{w.tool("count", func(_ context.Context, c *engine.Call) engine.Result {
+		w.tools = []engine.Tool{w.tool("count", func(_ context.Context, c *engine.Work) engine.Result {
 			for i := range 100 {
 				if err := c.Update("n", func(json.RawMessage) (json.RawMessage, error) { return mustJSON(i), nil }); err != nil {
 					return engine.Result{Failed: true, Content: err.Error()}
@@ -103,12 +190,12 @@ func TestRepeatedWritesAreStoredOnce(t *testing.T) {
 func TestGoexit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		w.tools = []engine.Tool{w.tool("leave", func(context.Context, *engine.Call) engine.Result { runtime.Goexit(); return engine.Result{} })}
+		w.tools = []engine.Tool{w.tool("leave", func(context.Context, *engine.Work) engine.Result { runtime.Goexit(); return engine.Result{} })}
 		w.render = func(v engine.View) (*engine.Plan, error) {
 			if v.Delivery.Body == "render" {
 				runtime.Goexit()
 			}
-			return &engine.Plan{Model: "test/m", Tools: w.tools}, nil
+			return &engine.Plan{Settings: journal.Settings{Model: "test/m"}, Tools: w.tools}, nil
 		}
 		w.reply = func(_ context.Context, req *model.Request, yield func(model.Event, error) bool) {
 			if text, results := asked(req); text == "tool" && results == 0 {

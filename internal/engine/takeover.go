@@ -10,14 +10,14 @@ const (
 	interruptedStream = "The previous assistant stream was interrupted."
 	continuedStream   = "Continue from the durable partial assistant response."
 	interruptedCall   = `{"type":"interrupted","message":"Tool execution was interrupted before completion. The outcome is unknown."}`
+	stoppedCall       = `{"type":"interrupted","message":"The call was stopped because its response was ended. Part of its work may have been done."}`
 	abandonedCall     = `{"type":"interrupted","message":"The tool did not stop when its response was ended. It may still be running; the outcome is unknown."}`
 	truncatedCall     = `{"type":"truncated","message":"The call was not run: the model reached its output limit while writing it, so its arguments may be incomplete. Call the tool again with shorter arguments."}`
 )
 
 // takeOver puts in order what an earlier driver left behind, and counts the new
 // attempt. It is all that recovery has beyond the loop that every driver runs:
-// an open turn is closed, calls without an outcome get one that says it is
-// unknown. Then the phase says how to go on.
+// an open turn is closed. Then the phase says how to go on.
 func (d *driver) takeOver() error {
 	d.fresh = false
 	st := d.state
@@ -31,15 +31,12 @@ func (d *driver) takeOver() error {
 	if st.Phase == fold.Finish && st.Joinable() == nil {
 		return nil
 	}
-	if sub.Attempts >= max(sub.MaxAttempts, 1) {
-		return d.terminate(journal.Failed, exhausted(sub.Attempts, sub.MaxAttempts))
+	if err := d.ensureAttempt(); err != nil || d.attempt == nil || d.ended() != nil {
+		return err // out of time; the loop ends it
 	}
-	attempt := &journal.Attempt{Submission: sub.Submission, Ordinal: sub.Attempts + 1, Node: d.e.cfg.Node, Reason: "recovered in phase " + st.Phase.String()}
-	if err := d.begin(sub, attempt); err != nil {
-		return err
-	}
-	if d.ended() != nil {
-		return nil // out of time; the loop ends it
+	if st.Phase == fold.Tools {
+		d.resumed = true
+		return nil
 	}
 	return d.atRest()
 }
@@ -97,5 +94,6 @@ func (d *driver) closeBatch(words string) error {
 			return err
 		}
 	}
+	d.resumed = false
 	return d.stage(&journal.ToolBatch{Turn: turn})
 }

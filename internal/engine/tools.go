@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
@@ -12,20 +13,30 @@ import (
 	"github.com/flue-go/flue/journal"
 )
 
+// A tool call that fails in the same way again and again is a loop that the
+// model does not leave by itself: it is warned, and then its response fails.
+const (
+	warnRepeats = 3
+	maxRepeats  = 8
+)
+
 // tools runs the calls of the latest turn side by side and commits them.
 func (d *driver) tools() error {
 	resp := &d.state.Response
 	if resp.Truncated {
 		return d.closeBatch(truncatedCall)
 	}
-	if d.plan == nil { // the render that offered the tools is gone
-		return d.closeBatch(interruptedCall)
+	if d.resumed {
+		if ok, err := d.resume(); !ok {
+			return err
+		}
 	}
 	// The message that asks for the calls must be durable before they run.
 	if err := d.commit(); err != nil {
 		return err
 	}
-	b := &openBatch{driver: d, turn: resp.Turn, running: make(map[string]*Call), scratch: newScratch(d.state.Vars)}
+	b := &openBatch{driver: d, turn: resp.Turn, running: make(map[string]*Work), unit: newUnit(d.state.Vars)}
+	defer close(b.unit.closed)
 	b.results = make(chan ended, len(resp.Calls))
 	var cancel context.CancelFunc
 	b.ctx, cancel = context.WithCancel(d.attempt)
@@ -38,13 +49,48 @@ func (d *driver) tools() error {
 	return b.wait()
 }
 
+// resume goes on with a batch that an earlier driver began. Calls of durable
+// tools are run again; others may have had their effect, and get an outcome that
+// says so. It reports false if the batch cannot be run.
+func (d *driver) resume() (ok bool, err error) {
+	resp := &d.state.Response
+	if err := d.render(d.attempt, *d.state.Delivery); err != nil {
+		if err := d.closeBatch(interruptedCall); err != nil {
+			return false, err
+		}
+		return false, d.endWith(err)
+	}
+	if d.plan == nil {
+		return false, nil
+	}
+	again := false
+	for _, c := range resp.Calls {
+		if resp.Outcomes[c.Call] != nil {
+			continue
+		}
+		if tool := d.plan.tool(c.Name); tool != nil && tool.Durable {
+			again = true
+			continue
+		}
+		if err := d.stage(&journal.Outcome{Turn: resp.Turn, Response: resp.ID, Call: c.Call, Tool: c.Name, Failed: true, Content: interruptedCall}); err != nil {
+			return false, err
+		}
+	}
+	if !again {
+		return false, d.closeBatch(interruptedCall)
+	}
+	d.resumed = false
+	return true, nil
+}
+
 // An openBatch is a set of calls that run side by side.
 type openBatch struct {
 	*driver
 	ctx     context.Context
 	turn    string
-	running map[string]*Call
-	scratch *scratch
+	running map[string]*Work
+	unit    *unit
+	held    []ended    // have ended, and stand on writes of calls that have not
 	waiting int        // bytes of results that are staged
 	results chan ended // has room for every call, so that none blocks
 }
@@ -55,14 +101,18 @@ const largeBatch = 8 << 20
 
 // ended is a call that has returned.
 type ended struct {
-	call   *Call
+	call   *Work
 	result Result
 	took   time.Duration
 }
 
 // start runs one call in a goroutine of its own.
 func (b *openBatch) start(block journal.Block) {
-	call := &Call{ID: block.Call, Key: callKey(b.state.Born.Incarnation, b.turn, block.Call), Tool: block.Name, scratch: b.scratch}
+	scope := journal.CallScope(block.Call)
+	call := b.unit.add(&Work{
+		ID: block.Call, Key: callKey(b.state.Born.Incarnation, b.turn, block.Call), Tool: block.Name,
+		scope: scope, memo: b.state.Steps[scope],
+	})
 	call.Log = slog.New(&callLog{emit: b.logTo(call)})
 	b.running[call.ID] = call
 	b.e.cfg.Observe(Event{
@@ -89,7 +139,7 @@ func callKey(incarnation, turn, call string) string {
 }
 
 // logTo returns where the lines go that a call logs.
-func (b *openBatch) logTo(call *Call) func(LogLine) {
+func (b *openBatch) logTo(call *Work) func(LogLine) {
 	e, addr, sub, turn := b.e, b.slot.addr, b.state.Active.Submission, b.turn
 	return func(line LogLine) {
 		e.cfg.Observe(Event{
@@ -100,22 +150,21 @@ func (b *openBatch) logTo(call *Call) func(LogLine) {
 
 // call runs a tool's function within its time. A function that ignores its
 // context is left behind when its time is up; what it returns then is dropped.
-func (b *openBatch) call(tool *Tool, call *Call, arguments string) Result {
-	ctx, cancel := b.ctx, context.CancelFunc(func() {})
+func (b *openBatch) call(tool *Tool, call *Work, arguments string) Result {
+	ctx, cancel := context.WithCancelCause(b.ctx)
+	defer cancel(nil)
 	var expired <-chan time.Time
 	if tool.Timeout > 0 {
-		ctx, cancel = context.WithCancel(ctx)
 		timer := time.NewTimer(tool.Timeout)
 		defer timer.Stop()
 		expired = timer.C
 	}
-	defer cancel()
 	done := make(chan Result, 1)
 	b.e.wg.Go(func() {
 		defer func() {
 			if p := recover(); p != nil {
 				b.e.cfg.Log.Error("a tool panicked", "tool", tool.Spec.Name, "instance", b.slot.addr.String(), "call", call.ID, "panic", p, "stack", string(debug.Stack()))
-				done <- Result{Failed: true, Content: fmt.Sprintf("Tool %q failed: internal error (panic).", tool.Spec.Name)}
+				done <- Result{Failed: true, Content: fmt.Sprintf("Tool %q failed: internal error (panic).", tool.Spec.Name), Err: fmt.Errorf("panic: %v", p)}
 				return
 			}
 			select { // a function that ends its goroutine returns nothing
@@ -129,8 +178,9 @@ func (b *openBatch) call(tool *Tool, call *Call, arguments string) Result {
 	case r := <-done:
 		return r
 	case <-expired:
-		cancel()
-		return Result{Failed: true, Content: fmt.Sprintf("Tool %q timed out after %dms", tool.Spec.Name, tool.Timeout.Milliseconds())}
+		timeout := &TimeoutError{Tool: tool.Spec.Name, After: tool.Timeout}
+		cancel(timeout)
+		return Result{Failed: true, Content: timeout.Error(), Err: timeout}
 	}
 }
 
@@ -145,6 +195,10 @@ func (b *openBatch) wait() error {
 			if err := b.record(r); err != nil {
 				return err
 			}
+		case req := <-b.unit.requests:
+			if err := b.serve(b.unit, req); err != nil {
+				return err
+			}
 		case <-done:
 			// Give the calls a moment to return of their own accord.
 			done = nil
@@ -152,10 +206,7 @@ func (b *openBatch) wait() error {
 			defer timer.Stop()
 			grace = timer.C
 		case <-grace:
-			for _, call := range b.running {
-				call.end()
-			}
-			return b.closeBatch(abandonedCall)
+			return b.abandon()
 		case <-b.slot.wake:
 			if err := b.intake(); err != nil {
 				return err
@@ -165,14 +216,32 @@ func (b *openBatch) wait() error {
 	return b.stage(&journal.ToolBatch{Turn: b.turn})
 }
 
+// abandon leaves the calls behind that still run. Those that have ended and
+// have seen their writes keep their results: what they wrote is made again
+// without the lost ones.
+func (b *openBatch) abandon() error {
+	lost := make(map[*Work]bool)
+	for _, call := range b.running {
+		call.end()
+		lost[call] = true
+	}
+	b.unit.forget(lost)
+	for _, r := range b.held {
+		if err := b.outcome(r); err != nil {
+			return err
+		}
+	}
+	return b.closeBatch(abandonedCall)
+}
+
 // record stages an outcome, with all others that are ready. It appends them
 // unless the batch is complete, when they go with what follows it.
 func (b *openBatch) record(r ended) error {
 	for {
-		if err := b.outcome(r); err != nil {
+		if err := b.take(r); err != nil {
 			return err
 		}
-		if b.waiting += len(r.result.Content) + len(r.result.Output); b.waiting > largeBatch {
+		if b.waiting > largeBatch {
 			b.waiting = 0
 			if err := b.commit(); err != nil {
 				return err
@@ -190,16 +259,57 @@ func (b *openBatch) record(r ended) error {
 	}
 }
 
-func (b *openBatch) outcome(r ended) error {
+// take stages the outcome of a call, unless the call has seen what another one
+// wrote that is still running: if that one was interrupted, what it wrote is
+// lost, and this outcome would stand on nothing. Then it waits for the other.
+func (b *openBatch) take(r ended) error {
 	delete(b.running, r.call.ID)
+	r.call.end()
+	b.held = append(b.held, r)
+	held := b.held[:0:0]
+	for _, r := range b.held {
+		if !r.call.ready() {
+			held = append(held, r)
+			continue
+		}
+		if err := b.outcome(r); err != nil {
+			return err
+		}
+	}
+	b.held = held
+	return nil
+}
+
+func (b *openBatch) outcome(r ended) error {
+	if r.result.Failed && b.ctx.Err() != nil && (errors.Is(r.result.Err, context.Canceled) || errors.Is(r.result.Err, context.Cause(b.ctx))) {
+		r.result.Content = stoppedCall
+	}
+	if n := b.failures(r); n >= warnRepeats {
+		r.result.Content += fmt.Sprintf("\n\nThis is failure number %d of the same call with the same arguments. Do not repeat it: change the arguments, do something else, or tell the user.", n)
+	}
 	ms := r.took.Milliseconds()
 	o := &journal.Outcome{
 		Turn: b.turn, Response: b.state.Response.ID, Call: r.call.ID, Tool: r.call.Tool,
 		Failed: r.result.Failed, Content: r.result.Content, Output: []byte(r.result.Output),
-		EndTurn: r.result.EndTurn && !r.result.Failed, DurationMS: &ms, Writes: r.call.end(),
+		EndTurn: r.result.EndTurn && !r.result.Failed, DurationMS: &ms, Writes: r.call.written(),
 	}
+	b.waiting += len(o.Content) + len(o.Output)
 	b.emit(Event{
-		Type: EventToolDone, Turn: b.turn, Call: r.call.ID, Tool: r.call.Tool, Text: o.Content, OK: !o.Failed, Took: r.took,
+		Type: EventToolDone, Turn: b.turn, Call: r.call.ID, Tool: r.call.Tool, Text: o.Content, OK: !o.Failed, Took: r.took, Error: r.result.Err,
 	})
 	return b.stage(o)
+}
+
+// failures is how often in a row the call has failed, this time included, or 0
+// if it has not.
+func (b *openBatch) failures(r ended) int {
+	if !r.result.Failed {
+		return 0
+	}
+	for _, c := range b.state.Response.Calls {
+		if c.Call == r.call.ID {
+			return b.state.Response.Failed(c) + 1
+		}
+	}
+	return 0
 }

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"runtime/debug"
+	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -22,17 +25,26 @@ func (d *driver) turn() error {
 	if resp.LastError != nil && d.waited != resp.Failures {
 		return d.afterFailure(resp.LastError)
 	}
-	if err := d.render(); err != nil {
-		return d.endWith(err)
+	if resp.Repeated.Times >= maxRepeats {
+		return d.endWith(operationFailed(d.operation(), fmt.Sprintf("tool %q failed %d times in a row with the same arguments", resp.Repeated.Tool, resp.Repeated.Times)))
 	}
-	if d.plan == nil { // the attempt has ended while the render was under way
-		return nil
+	if !d.current || resp.LastError != nil {
+		if err := d.render(d.attempt, *d.state.Delivery); err != nil {
+			return d.endWith(err)
+		}
+		if d.plan == nil { // the attempt has ended while the render was under way
+			return nil
+		}
 	}
-	m, err := d.e.cfg.Models.Resolve(d.plan.Model)
+	settings, m, err := d.model()
 	if err != nil {
 		return d.endWith(operationFailed(d.operation(), err.Error()))
 	}
-	req, err := d.request(m)
+	if err := d.narrate(); err != nil {
+		return err
+	}
+	d.current = true // narration is nothing that a render reads
+	req, err := d.request(m, settings)
 	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrCorrupt) {
 		err = internalFailure(err) // one bad image must not stop the conversation
 	}
@@ -40,16 +52,13 @@ func (d *driver) turn() error {
 		return d.endWith(err)
 	}
 	started := &journal.TurnStarted{
-		Turn: newID("turn_"), Response: resp.ID, Submission: d.state.Active.Submission,
+		Turn: newID("turn_"), Response: d.responseID(), Submission: d.state.Active.Submission,
 		Provider: m.Origin.Provider, Model: m.Origin.Model,
-	}
-	if started.Response == "" {
-		started.Response = newID("entry_")
 	}
 	if err := d.stage(started); err != nil {
 		return err
 	}
-	d.emit(Event{Type: EventTurnStarted, Turn: started.Turn, Model: d.plan.Model})
+	d.emit(Event{Type: EventTurnStarted, Turn: started.Turn, Model: settings.Model})
 
 	// The call may start while its record is being appended: without the
 	// record it has no effect.
@@ -130,20 +139,33 @@ func (d *driver) operation() string {
 	return origin + "(" + sub.Submission + ")"
 }
 
-// render runs the agent function. On return the plan is nil if the attempt
-// ended first: a render that ignores its context is abandoned.
-func (d *driver) render() error {
+// model is what the response runs on: the settings with which it started, or
+// those of the latest render if their model is no longer there.
+func (d *driver) model() (journal.Settings, Model, error) {
+	settings := d.plan.Settings
+	if stored := d.state.Response.Settings; stored != nil {
+		if m, err := d.e.cfg.Models.Resolve(stored.Model); err == nil {
+			return *stored, m, nil
+		}
+	}
+	m, err := d.e.cfg.Models.Resolve(settings.Model)
+	return settings, m, err
+}
+
+// render runs the agent function with a message in front of the model. On
+// return the plan is nil if ctx ended first: a render that ignores its context is
+// abandoned.
+func (d *driver) render(ctx context.Context, delivery journal.Message) error {
 	st := d.state
 	view := View{
-		ID: d.slot.addr.ID, UID: st.Born.UID, InitialData: []byte(st.Born.InitialData), Vars: st.Vars, Delivery: *st.Delivery,
+		ID: d.slot.addr.ID, UID: st.Born.UID, InitialData: []byte(st.Born.InitialData), Vars: maps.Clone(st.Vars), Delivery: delivery,
 	}
 	type rendered struct {
 		plan *Plan
 		err  error
 	}
-	d.plan = nil
+	d.plan, d.current = nil, false
 	done := make(chan rendered, 1)
-	ctx := d.attempt
 	d.e.wg.Go(func() {
 		r := rendered{err: errors.New("the agent function ended its goroutine")}
 		defer func() {
@@ -157,10 +179,14 @@ func (d *driver) render() error {
 	for {
 		select {
 		case r := <-done:
-			if r.err != nil {
-				return internalFailure(fmt.Errorf("rendering agent %s: %w", d.slot.addr.Agent, r.err))
+			err := r.err
+			if err == nil {
+				err = d.keepWriters(r.plan.Writers)
 			}
-			d.plan = r.plan
+			if err != nil {
+				return internalFailure(fmt.Errorf("rendering agent %s: %w", d.slot.addr.Agent, err))
+			}
+			d.plan, d.current = r.plan, true
 			return nil
 		case <-ctx.Done():
 			return nil
@@ -170,6 +196,27 @@ func (d *driver) render() error {
 			}
 		}
 	}
+}
+
+// keepWriters refuses a render whose data parts are not those of the render
+// before it: clients know a response by their names.
+func (d *driver) keepWriters(names []string) error {
+	old := d.writers
+	if d.writers = names; old == nil || slices.Equal(old, names) {
+		if names == nil {
+			d.writers = []string{}
+		}
+		return nil
+	}
+	return fmt.Errorf("the data writers have changed since the last render: %s were %s; declare every data writer in every render, and never conditionally",
+		nameList(names), nameList(old))
+}
+
+func nameList(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ", ")
 }
 
 // streamed is one step of a model's answer on its way to the driver.

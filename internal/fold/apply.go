@@ -59,6 +59,14 @@ func (s *State) Apply(r journal.Record) error {
 		return s.seam(r)
 	case *journal.State:
 		return s.setVar(r)
+	case *journal.Step:
+		return s.step(r)
+	case *journal.Data:
+		return s.data(r)
+	case *journal.Metadata:
+		return s.metadata(r)
+	case *journal.Resources:
+		return s.resources(r)
 	case *journal.TurnStarted:
 		return s.turnStarted(r)
 	case *journal.TurnDelta:
@@ -159,7 +167,12 @@ func (s *State) entry(r *journal.Entry) error {
 			return err
 		}
 		s.Delivery = &r.Message
-	case journal.Notice, journal.Advisory:
+	case journal.Appended:
+		if err := s.want(r, Model, Finish); err != nil {
+			return err
+		}
+		s.Delivery = &r.Message
+	case journal.Notice, journal.Advisory, journal.Narration:
 		// The runtime's own words need only a conversation at rest.
 		if !s.Resting() {
 			return s.refuse(r, "the conversation is not at rest")
@@ -207,18 +220,123 @@ func (s *State) begin(r *journal.Entry) error {
 func (s *State) seam(r *journal.Seam) error {
 	switch r.Name {
 	case journal.SeamStart:
-		return s.want(r, Model)
+		return s.started(r)
+	case journal.SeamCycle, journal.SeamFinish, journal.SeamClosed:
+	default:
+		return s.refuse(r, "unknown seam %q", r.Name)
+	}
+	if err := s.want(r, Finish); err != nil {
+		return err
+	}
+	if r.Submission != s.Active.Submission {
+		return s.refuse(r, "submission %s is active, not %s", s.Active.Submission, r.Submission)
+	}
+	switch r.Name {
+	case journal.SeamCycle:
+		s.Response.Cycles++
+		s.Phase = Model
 	case journal.SeamClosed:
-		if err := s.want(r, Finish); err != nil {
+		s.Phase = Closed
+	}
+	return nil
+}
+
+// started ends the start of a submission's work, whose message has just been
+// added.
+func (s *State) started(r *journal.Seam) error {
+	if err := s.want(r, Model); err != nil {
+		return err
+	}
+	if r.Response != "" {
+		if s.Response.ID != "" && s.Response.ID != r.Response {
+			return s.refuse(r, "the response is %s, not %s", s.Response.ID, r.Response)
+		}
+		s.Response.ID = r.Response
+	}
+	if r.Settings != nil {
+		s.Response.Settings = r.Settings
+	}
+	s.endSteps(journal.StartScope(r.Submission))
+	return nil
+}
+
+// step records a step of running code. A step has at most one value, and none
+// is begun twice.
+func (s *State) step(r *journal.Step) error {
+	if s.Active == nil {
+		return s.refuse(r, "no submission is active")
+	}
+	steps := s.Steps[r.Scope]
+	if old := steps[r.Name]; old != nil && (len(old.Value) > 0 || len(r.Value) == 0) {
+		return s.refuse(r, "step %q of %s was recorded before", r.Name, r.Scope)
+	}
+	if call, ok := strings.CutPrefix(r.Scope, journal.CallScope("")); ok {
+		if err := s.wantOpenCall(r, call); err != nil {
 			return err
 		}
-		if r.Submission != s.Active.Submission {
-			return s.refuse(r, "submission %s is active, not %s", s.Active.Submission, r.Submission)
-		}
-		s.Phase = Closed
-		return nil
 	}
-	return s.refuse(r, "unknown seam %q", r.Name)
+	if steps == nil {
+		if s.Steps == nil {
+			s.Steps = make(map[string]map[string]*journal.Step)
+		}
+		steps = make(map[string]*journal.Step)
+		s.Steps[r.Scope] = steps
+	}
+	steps[r.Name] = r
+	return nil
+}
+
+func (s *State) endSteps(scope string) { delete(s.Steps, scope) }
+
+// wantOpenCall refuses r unless the latest turn made the call and it has no
+// outcome.
+func (s *State) wantOpenCall(r journal.Record, call string) error {
+	if err := s.want(r, Tools); err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(s.Response.Calls, func(c journal.Block) bool { return c.Call == call }) {
+		return s.refuse(r, "the turn made no call %q", call)
+	}
+	if s.Response.Outcomes[call] != nil {
+		return s.refuse(r, "call %q has an outcome already", call)
+	}
+	return nil
+}
+
+// shown refuses r unless it belongs to the response, which it may open.
+func (s *State) shown(r journal.Record, response string, opens bool) error {
+	switch {
+	case s.Active == nil:
+		return s.refuse(r, "no submission is active")
+	case opens && s.Response.Started(), !opens && !s.Response.Started():
+		return s.refuse(r, "it says that the response has a turn or not, and is wrong")
+	case s.Response.ID == "":
+		s.Response.ID = response
+	case s.Response.ID != response:
+		return s.refuse(r, "the response is %s, not %s", s.Response.ID, response)
+	}
+	return nil
+}
+
+func (s *State) data(r *journal.Data) error { return s.shown(r, r.Response, r.Opens) }
+
+func (s *State) metadata(r *journal.Metadata) error {
+	if err := s.shown(r, r.Response, r.Opens); err != nil {
+		return err
+	}
+	s.Response.Metadata = append(s.Response.Metadata, json.RawMessage(r.Value))
+	return nil
+}
+
+func (s *State) resources(r *journal.Resources) error {
+	if !s.Resting() {
+		return s.refuse(r, "the conversation is not at rest")
+	}
+	if s.Baseline == nil || r.Baseline {
+		s.Baseline = r
+	}
+	s.Told = r
+	return nil
 }
 
 func (s *State) setVar(r *journal.State) error {
@@ -243,7 +361,7 @@ func (s *State) turnStarted(r *journal.TurnStarted) error {
 	if s.Response.ID != "" && s.Response.ID != r.Response {
 		return s.refuse(r, "the response is %s, not %s", s.Response.ID, r.Response)
 	}
-	s.Response.ID, s.Response.Turn = r.Response, r.Turn
+	s.Response.ID, s.Response.Turn, s.Response.Unlocker = r.Response, r.Turn, ""
 	s.Response.Partial, s.Response.growing, s.Response.Cut = nil, nil, nil
 	s.Phase = Streaming
 	return nil
@@ -371,19 +489,14 @@ func toolCalls(blocks []journal.Block) []journal.Block {
 }
 
 func (s *State) outcome(r *journal.Outcome) error {
-	if err := s.want(r, Tools); err != nil {
+	if err := s.wantOpenCall(r, r.Call); err != nil {
 		return err
 	}
 	if err := s.wantTurn(r, r.Turn); err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(s.Response.Calls, func(c journal.Block) bool { return c.Call == r.Call }) {
-		return s.refuse(r, "the turn made no call %q", r.Call)
-	}
-	if s.Response.Outcomes[r.Call] != nil {
-		return s.refuse(r, "call %q has an outcome already", r.Call)
-	}
 	s.Response.Outcomes[r.Call] = r
+	s.endSteps(journal.CallScope(r.Call))
 	return nil
 }
 
@@ -405,6 +518,7 @@ func (s *State) toolBatch(r *journal.ToolBatch) error {
 		outcomes[i] = o
 		end = end && o.EndTurn && !o.Failed
 	}
+	resp.ran(outcomes)
 	s.Context = append(s.Context, Item{Outcomes: outcomes})
 	for _, o := range outcomes {
 		s.Size += itemSize + len(o.Content) + len(o.Output)
@@ -415,6 +529,30 @@ func (s *State) toolBatch(r *journal.ToolBatch) error {
 		s.Phase = Finish
 	}
 	return nil
+}
+
+// ran takes note of a batch that is being committed.
+func (r *Response) ran(outcomes []*journal.Outcome) {
+	r.Unlocker, r.Repeated = "", Repeated{}
+	wrote := false
+	for i, o := range outcomes {
+		r.Ran = append(r.Ran, Ran{Tool: o.Tool, Failed: o.Failed})
+		key := identical(r.Calls[i])
+		if !o.Failed {
+			delete(r.repeats, key)
+			if writes := len(o.Writes) > 0; writes || !wrote {
+				r.Unlocker, wrote = o.Call, writes
+			}
+			continue
+		}
+		if r.repeats == nil {
+			r.repeats = make(map[call]int)
+		}
+		r.repeats[key]++
+		if n := r.repeats[key]; n > r.Repeated.Times {
+			r.Repeated = Repeated{Tool: o.Tool, Times: n}
+		}
+	}
 }
 
 // commitWrites makes the state that the batch's calls wrote visible, in the
@@ -459,7 +597,7 @@ func (s *State) settled(r *journal.Settled) error {
 	case host && len(s.Joined) > 0:
 		return s.refuse(r, "submissions that joined it must settle first")
 	case host:
-		s.Active, s.Response, s.Phase = nil, Response{}, Idle
+		s.Active, s.Response, s.Phase, s.Steps = nil, Response{}, Idle, nil
 	default:
 		s.Joined = slices.Delete(s.Joined, joined, joined+1)
 	}

@@ -11,9 +11,12 @@
 package fold
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"strconv"
 	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/flue-go/flue/journal"
 )
@@ -25,11 +28,11 @@ type Phase uint8
 const (
 	Unborn    Phase = iota // nothing is known of the instance yet
 	Idle                   // begin the submission at the head of the queue, if there is one
-	Input                  // add the active submission's message to the conversation
+	Input                  // run the start hooks and add the active submission's message to the conversation
 	Model                  // let the queue's head join, or start a turn
 	Streaming              // finish the turn; a new owner closes it as aborted
-	Tools                  // finish the calls; a new owner marks those without an outcome
-	Finish                 // let the queue's head join, or close the response
+	Tools                  // finish the calls; a new owner runs durable ones again and marks the others
+	Finish                 // let the queue's head join, or run the finish hooks and close the response
 	Closed                 // settle the active submission and all that joined it
 )
 
@@ -67,6 +70,14 @@ type State struct {
 	// Vars is the instance's persistent state.
 	Vars map[string]json.RawMessage
 
+	// Steps are the durable steps of work that has not ended, by scope and
+	// name.
+	Steps map[string]map[string]*journal.Step
+
+	// Baseline is what the system prompt was built from, and Told what the
+	// model was told last. Both are nil until the first turn.
+	Baseline, Told *journal.Resources
+
 	// Delivery is the message that is in front of the model.
 	Delivery *journal.Message
 
@@ -91,11 +102,28 @@ type Submission struct {
 
 // A Response is what the agent does between waking and settling.
 type Response struct {
-	ID       string // of its message; empty before its first turn
-	Turn     string // the latest turn; empty before the first
-	Turns    int    // completed turns
-	Failures int    // failed turns in a row that may be retried
+	ID       string            // of its message; empty until it starts
+	Settings *journal.Settings // nil until it starts
+	Turn     string            // the latest turn; empty before the first
+	Turns    int               // completed turns
+	Failures int               // failed turns in a row that may be retried
+	Cycles   int               // how often its finish hooks have sent the model back to work
 	Usage    journal.Usage
+
+	// Ran are the tool calls of all its committed batches, Metadata what hooks
+	// have attached to its message, both in order.
+	Ran      []Ran
+	Metadata []json.RawMessage
+
+	// Unlocker is the call of the batch just committed that is taken to have
+	// changed what the agent declares, or empty.
+	Unlocker string
+
+	// Repeated is the call of the latest batch that has failed most often in a
+	// row with the same arguments.
+	Repeated Repeated
+
+	repeats map[call]int
 
 	LastError *journal.TurnError // of the latest turn, when it failed
 
@@ -115,6 +143,37 @@ type Response struct {
 	// calls must not run.
 	Truncated bool
 }
+
+// A Ran is one tool call of a response, as its hooks see it.
+type Ran struct {
+	Tool   string
+	Failed bool
+}
+
+// A call identifies calls that ask for the same.
+type call [sha256.Size]byte
+
+// identical returns what a call has in common with all that ask for the same.
+func identical(b journal.Block) call {
+	arguments := jsontext.Value(b.Arguments).Clone()
+	if arguments.Canonicalize() != nil {
+		arguments = jsontext.Value(b.Arguments)
+	}
+	return sha256.Sum256([]byte(b.Name + "\x00" + string(arguments)))
+}
+
+// Repeated counts failures of one call.
+type Repeated struct {
+	Tool  string
+	Times int
+}
+
+// Failed returns how often in a row a call with the tool and the arguments of b
+// has failed in the committed batches of this response.
+func (r *Response) Failed(b journal.Block) int { return r.repeats[identical(b)] }
+
+// Started reports whether the response has come to its first turn.
+func (r *Response) Started() bool { return r.Turn != "" }
 
 // An Item is one message of the model's context. Exactly one field is set.
 type Item struct {

@@ -60,6 +60,12 @@ func (p *projector) record(r journal.Record) {
 		p.add(wire.Chunk{
 			Type: wire.ChunkMessageStarted, MessageID: r.Response, SubmissionID: r.Submission, TurnID: r.Turn, Timestamp: p.at,
 		})
+	case *journal.Data:
+		p.open(r.Opens, r.Response, r.Submission)
+		p.add(wire.Chunk{Type: wire.ChunkDataPart, MessageID: r.Response, Name: valid(r.Name), Data: value(r.Value)})
+	case *journal.Metadata:
+		p.open(r.Opens, r.Response, r.Submission)
+		p.add(wire.Chunk{Type: wire.ChunkMessageMetadata, MessageID: r.Response, Metadata: value(r.Value)})
 	case *journal.TurnDelta:
 		p.delta(r.Response, r.BlockKind, r.Text)
 	case *journal.TurnDone:
@@ -70,6 +76,14 @@ func (p *projector) record(r journal.Record) {
 		p.add(wire.Chunk{
 			Type: wire.ChunkSettled, SubmissionID: r.Submission, Outcome: r.Outcome, Error: value(r.Error), AnsweredBy: r.AnsweredBy, Timestamp: p.at,
 		})
+	}
+}
+
+// open begins the response's message before its first turn. A client that has
+// the message already does nothing.
+func (p *projector) open(opens bool, response, submission string) {
+	if opens {
+		p.add(wire.Chunk{Type: wire.ChunkMessageStarted, MessageID: response, SubmissionID: submission, Timestamp: p.at})
 	}
 }
 
@@ -166,6 +180,9 @@ func message(r *journal.Entry) wire.Message {
 	switch {
 	case r.Purpose == journal.Notice:
 		m.Role, m.Purpose, m.Display = wire.RoleSystem, "advisory", "hidden"
+	case r.Purpose == journal.Narration:
+		m.Role, m.Purpose, m.Display = wire.RoleSystem, "advisory", "diagnostic"
+		m.Signal = signal(r.Message)
 	case r.Purpose == journal.Advisory:
 		m.Role, m.Purpose, m.Display = wire.RoleSystem, "advisory", "diagnostic"
 		m.SubmissionID = "" // its attributes name the submission

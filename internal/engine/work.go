@@ -1,0 +1,435 @@
+package engine
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/flue-go/flue/internal/fold"
+	"github.com/flue-go/flue/journal"
+)
+
+// ErrOver is the error of code that reaches for its work after that has ended
+// or was abandoned. What it meant to write is lost.
+var ErrOver = errors.New("the tool call or hook is over, so it can no longer write")
+
+// ErrStepReused is the error of a step whose name was used before in the same
+// work.
+var ErrStepReused = errors.New("the step's name was used before in this call; a name identifies one piece of work")
+
+// ErrOutcomeUnknown is the error of a step that must not run twice and was begun
+// by a process that died before the step had a result.
+var ErrOutcomeUnknown = errors.New("the step was begun before and interrupted: whether it took effect is unknown, and it is not run again")
+
+// A Work is what a piece of an agent's running code may reach: a tool call, or
+// the callback of a hook.
+type Work struct {
+	ID   string // of the call; empty in a hook
+	Key  string // unique among all calls of all instances, and the same if the call is run again
+	Tool string // empty in a hook
+	Hook string // empty in a call
+	Log  *slog.Logger
+
+	// Response is what the response has done so far. It is set in the hooks of
+	// its end, and its Metadata in those of its start, too.
+	Response ResponseSoFar
+
+	unit   *unit
+	scope  string                   // of its steps; empty if it has none
+	prefix string                   // of their names
+	memo   map[string]*journal.Step // steps that an earlier run has recorded
+
+	// Guarded by unit.mu.
+	over     bool
+	ops      []op
+	writes   []journal.VarWrite
+	deps     map[*Work]bool // whose uncommitted writes it has read
+	appended []journal.Message
+	data     []journal.Data
+	metadata []json.RawMessage
+	used     map[string]bool // names of steps
+}
+
+// ResponseSoFar is what a response has done.
+type ResponseSoFar struct {
+	Calls    []fold.Ran
+	Usage    journal.Usage
+	Metadata []json.RawMessage // to be merged in order
+}
+
+// An op is one write of the persistent state, in a form that can be made again.
+type op struct {
+	seq  int
+	name string
+	fn   func(current json.RawMessage) (json.RawMessage, error)
+}
+
+// A unit is the code that runs between two durable points: the calls of a batch,
+// or the callbacks of a seam. All of its works see each other's writes of the
+// persistent state.
+type unit struct {
+	requests chan request  // to the driver, for what must be durable before the code goes on
+	closed   chan struct{} // closed when the driver no longer serves requests
+	buffer   bool          // data are kept for the end of the unit
+
+	mu    sync.Mutex
+	base  map[string]json.RawMessage // as committed
+	vars  map[string]json.RawMessage
+	by    map[string]*Work // who wrote a name last, if a work of this unit did
+	seq   int
+	works []*Work
+}
+
+// A request asks the driver to append a record.
+type request struct {
+	work   *Work
+	record journal.Record
+	done   chan error
+}
+
+func newUnit(vars map[string]json.RawMessage) *unit {
+	return &unit{
+		requests: make(chan request), closed: make(chan struct{}),
+		base: vars, vars: maps.Clone(vars), by: make(map[string]*Work),
+	}
+}
+
+// add makes the work part of the unit.
+func (u *unit) add(w *Work) *Work {
+	w.unit = u
+	u.mu.Lock()
+	u.works = append(u.works, w)
+	u.mu.Unlock()
+	return w
+}
+
+// Set replaces the value of one name of the persistent state.
+func (w *Work) Set(name string, value json.RawMessage) error {
+	return w.write(name, false, func(json.RawMessage) (json.RawMessage, error) { return value, nil })
+}
+
+// Update replaces the value of one name of the persistent state by what fn
+// makes of the current one, which is nil if the name was never written. It is
+// atomic with the other works of the unit. fn may be called again, with another
+// value, if a work whose write it has seen is interrupted.
+func (w *Work) Update(name string, fn func(current json.RawMessage) (json.RawMessage, error)) error {
+	return w.write(name, true, fn)
+}
+
+func (w *Work) write(name string, reads bool, fn func(json.RawMessage) (json.RawMessage, error)) error {
+	u := w.unit
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if w.over {
+		return ErrOver
+	}
+	if by := u.by[name]; reads && by != nil && by != w {
+		if w.deps == nil {
+			w.deps = make(map[*Work]bool)
+		}
+		w.deps[by] = true
+	}
+	u.seq++
+	o := op{seq: u.seq, name: name, fn: fn}
+	if err := u.apply(w, o); err != nil {
+		return err
+	}
+	w.ops = append(w.ops, o)
+	return nil
+}
+
+// apply makes a write. A value equal to the current one is not written, unless
+// that is another work's, which may yet be interrupted and its write lost.
+func (u *unit) apply(w *Work, o op) error {
+	current := u.vars[o.name]
+	next, err := o.fn(current)
+	if err != nil {
+		return err
+	}
+	if by := u.by[o.name]; current != nil && equalJSON(current, next) && (by == nil || by == w) {
+		return nil
+	}
+	u.vars[o.name], u.by[o.name] = next, w
+	// Only the last value of a name counts.
+	w.writes = slices.DeleteFunc(w.writes, func(v journal.VarWrite) bool { return v.Name == o.name })
+	w.writes = append(w.writes, journal.VarWrite{Seq: o.seq, Name: o.name, Value: []byte(next)})
+	return nil
+}
+
+// equalJSON reports whether two values are the same, however they are written.
+func equalJSON(a, b json.RawMessage) bool {
+	if bytes.Equal(a, b) {
+		return true
+	}
+	x, y := jsontext.Value(a).Clone(), jsontext.Value(b).Clone()
+	return x.Canonicalize() == nil && y.Canonicalize() == nil && bytes.Equal(x, y)
+}
+
+// Var returns the current value of one name of the persistent state, with the
+// writes of the unit so far, or nil.
+func (w *Work) Var(name string) json.RawMessage {
+	w.unit.mu.Lock()
+	defer w.unit.mu.Unlock()
+	return w.unit.vars[name]
+}
+
+// end closes the work: what it does from now on has no effect.
+func (w *Work) end() {
+	w.unit.mu.Lock()
+	defer w.unit.mu.Unlock()
+	w.over = true
+}
+
+func (w *Work) isOver() bool {
+	w.unit.mu.Lock()
+	defer w.unit.mu.Unlock()
+	return w.over
+}
+
+// ready reports whether all works that w has read from have ended, directly or
+// through others, so that the outcome of w can stand on theirs.
+func (w *Work) ready() bool {
+	w.unit.mu.Lock()
+	defer w.unit.mu.Unlock()
+	seen := map[*Work]bool{w: true}
+	for todo := []*Work{w}; len(todo) > 0; {
+		next := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		if !next.over {
+			return false
+		}
+		for dep := range next.deps {
+			if !seen[dep] {
+				seen[dep] = true
+				todo = append(todo, dep)
+			}
+		}
+	}
+	return true
+}
+
+// forget takes back what the lost works have written: the writes of the others
+// are made again as if the lost ones had never been.
+func (u *unit) forget(lost map[*Work]bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	type owned struct {
+		op
+		work *Work
+	}
+	var ops []owned
+	for _, w := range u.works {
+		w.writes = nil
+		if lost[w] {
+			continue
+		}
+		for _, o := range w.ops {
+			ops = append(ops, owned{o, w})
+		}
+	}
+	slices.SortFunc(ops, func(a, b owned) int { return cmp.Compare(a.seq, b.seq) })
+	u.vars, u.by = maps.Clone(u.base), make(map[string]*Work)
+	for _, o := range ops {
+		if err := u.apply(o.work, o.op); err != nil {
+			continue // it no longer applies to what is left, so it is lost as well
+		}
+	}
+}
+
+// written returns what the work has written.
+func (w *Work) written() []journal.VarWrite {
+	w.unit.mu.Lock()
+	defer w.unit.mu.Unlock()
+	return w.writes
+}
+
+// Append adds a signal to the response. It lands with the seam.
+func (w *Work) Append(m journal.Message) error {
+	w.unit.mu.Lock()
+	defer w.unit.mu.Unlock()
+	if w.over {
+		return ErrOver
+	}
+	w.appended = append(w.appended, m)
+	return nil
+}
+
+// Attach merges a JSON object into the metadata of the response's message. It
+// lands with the seam.
+func (w *Work) Attach(metadata json.RawMessage) error {
+	w.unit.mu.Lock()
+	defer w.unit.mu.Unlock()
+	if w.over {
+		return ErrOver
+	}
+	w.metadata = append(w.metadata, metadata)
+	return nil
+}
+
+// Show gives the response's data part of the name a new value. When Show
+// returns nil, the value is durable, or will be with the seam whose callback
+// this is.
+func (w *Work) Show(ctx context.Context, name string, value json.RawMessage) error {
+	d := journal.Data{Name: name, Value: []byte(value)}
+	if w.unit.buffer {
+		w.unit.mu.Lock()
+		defer w.unit.mu.Unlock()
+		if w.over {
+			return ErrOver
+		}
+		w.data = append(w.data, d)
+		return nil
+	}
+	return w.append(ctx, &d)
+}
+
+// As returns a work of the same unit that stands for a tool call: code that w
+// runs on behalf of that call. Its steps are w's, under names of their own.
+func (w *Work) As(id, key, tool string) *Work {
+	return w.unit.add(&Work{
+		ID: id, Key: key, Tool: tool, Log: w.Log, Response: w.Response,
+		scope: w.scope, memo: w.memo, prefix: w.prefix + id + "/",
+	})
+}
+
+// End ends a work that [Work.As] made and returns what it wrote, which lands
+// with the unit.
+func (w *Work) End() []journal.VarWrite {
+	w.end()
+	return w.written()
+}
+
+// Step runs one durable step: fn is called and its value is recorded before
+// Step returns it. If an earlier run of the same work has recorded the step, its
+// value is returned and fn is not called. An error of fn is returned and not
+// recorded.
+//
+// If once is set it is recorded that the step begins before fn is called, and
+// when that is all that an earlier run has left the error is
+// [ErrOutcomeUnknown]. Otherwise fn is called again in this case.
+func (w *Work) Step(ctx context.Context, name string, once bool, fn func(ctx context.Context) (json.RawMessage, error)) (json.RawMessage, error) {
+	if w.scope == "" {
+		return nil, errors.New("this code has no durable steps")
+	}
+	name = w.prefix + name
+	if err := w.claimStep(name); err != nil {
+		return nil, err
+	}
+	if old := w.memo[name]; old != nil {
+		switch {
+		case len(old.Value) > 0:
+			w.Log.Info("step replayed", slog.String("step", name))
+			return json.RawMessage(old.Value), nil
+		case once:
+			return nil, ErrOutcomeUnknown
+		}
+	} else if once {
+		if err := w.append(ctx, &journal.Step{Scope: w.scope, Name: name}); err != nil {
+			return nil, fmt.Errorf("recording that the step begins: %w", err)
+		}
+	}
+	value, err := fn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.append(ctx, &journal.Step{Scope: w.scope, Name: name, Value: []byte(value)}); err != nil {
+		return nil, fmt.Errorf("recording the step: %w", err)
+	}
+	w.Log.Info("step recorded", slog.String("step", name))
+	return value, nil
+}
+
+func (w *Work) claimStep(name string) error {
+	w.unit.mu.Lock()
+	defer w.unit.mu.Unlock()
+	switch {
+	case w.over:
+		return ErrOver
+	case w.used[name]:
+		return ErrStepReused
+	case w.used == nil:
+		w.used = make(map[string]bool)
+	}
+	w.used[name] = true
+	return nil
+}
+
+// append asks the driver to append the record, and returns when it is durable.
+func (w *Work) append(ctx context.Context, r journal.Record) error {
+	req := request{work: w, record: r, done: make(chan error, 1)}
+	select {
+	case w.unit.requests <- req:
+	case <-w.unit.closed:
+		return ErrOver
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	select {
+	case err := <-req.done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-w.unit.closed:
+	}
+	select {
+	case err := <-req.done:
+		return err
+	default:
+		return ErrOver
+	}
+}
+
+// serve appends what running code asks for, all that is waiting in one batch.
+func (d *driver) serve(u *unit, first request) error {
+	served := []request{first}
+	for more := true; more; {
+		select {
+		case r := <-u.requests:
+			served = append(served, r)
+		default:
+			more = false
+		}
+	}
+	answer := served[:0]
+	for _, r := range served {
+		if r.work.isOver() {
+			r.done <- ErrOver
+			continue
+		}
+		if data, ok := r.record.(*journal.Data); ok {
+			d.address(data)
+		}
+		if err := d.stage(r.record); err != nil {
+			return err
+		}
+		answer = append(answer, r)
+	}
+	err := d.commit()
+	for _, r := range answer {
+		r.done <- err
+	}
+	return err
+}
+
+// address says which response a data part belongs to.
+func (d *driver) address(r *journal.Data) {
+	r.Response, r.Submission, r.Opens = d.responseID(), d.state.Active.Submission, !d.state.Response.Started()
+}
+
+// responseID is the id of the response under way, or of the one that is about
+// to start.
+func (d *driver) responseID() string {
+	if id := d.state.Response.ID; id != "" {
+		return id
+	}
+	return newID("entry_")
+}
