@@ -38,10 +38,7 @@ func Marshal(v any) (_ stdjson.RawMessage, err error) {
 // is a [*ValidationError]. A method of the value that panics is an error.
 func Unmarshal(raw []byte, into any) (err error) {
 	defer recovered(&err, into)
-	if err := json.Unmarshal(raw, into, decoding); err != nil {
-		return decodeError(err)
-	}
-	return nil
+	return decode(raw, into)
 }
 
 // The options are made once because they remember the types that they have met.
@@ -80,7 +77,7 @@ func unmarshalers() *json.Unmarshalers {
 			}
 			parsed, err := time.ParseDuration(tok.String())
 			if err != nil || tok.Kind() != '"' {
-				return fmt.Errorf("expected a duration such as \"1m30s\", got %s", strconv.Quote(clip(tok.String(), maxShown)))
+				return errors.New("expected " + durationPhrase)
 			}
 			*d = parsed
 			return nil
@@ -149,25 +146,4 @@ func encodeError(v any, err error) error {
 		return fmt.Errorf("the value cannot be written as JSON: a %v%s has no JSON form", semantic.GoType, where)
 	}
 	return fmt.Errorf("the value cannot be written as JSON: a %v%s: %w", semantic.GoType, where, semantic.Err)
-}
-
-// decodeError says in terms of the document why it does not fit a Go type, which
-// a schema does not always describe completely.
-func decodeError(err error) error {
-	var semantic *json.SemanticError
-	if !errors.As(err, &semantic) {
-		return fmt.Errorf("decoding: %w", err)
-	}
-	message := fmt.Sprintf("does not fit the type %v", semantic.GoType)
-	switch {
-	case errors.Is(semantic.Err, strconv.ErrRange):
-		message = fmt.Sprintf("is out of range for the type %v", semantic.GoType)
-	case semantic.Err != nil:
-		message = semantic.Err.Error()
-	}
-	return &ValidationError{Problems: []Problem{{
-		Path:    pointerPath(string(semantic.JSONPointer)),
-		Message: clip(message, maxMessage),
-		Got:     clip(string(semantic.JSONValue), maxShown),
-	}}}
 }

@@ -106,8 +106,8 @@ func (w *words) kinds(n *node, level int) string {
 		switch {
 		case k == number && n.integer:
 			parts = append(parts, "an integer")
-		case k == text && n.format != "":
-			parts = append(parts, fmt.Sprintf("a string (%s)", clip(n.format, 40)))
+		case k == text:
+			parts = append(parts, textPhrase(n))
 		case k == array && n.items != nil && level < maxLevel:
 			parts = append(parts, "an array; each element "+w.phrase(n.items, level+1))
 		case k == object && level > 0:
@@ -120,6 +120,25 @@ func (w *words) kinds(n *node, level int) string {
 		parts = append(parts, "null")
 	}
 	return strings.Join(parts, " or ")
+}
+
+func textPhrase(n *node) string {
+	if f, ok := formats[n.format]; ok {
+		return f.phrase
+	}
+	if example := such(n, text); example != "" || n.format == "" {
+		return "a string" + example
+	}
+	return fmt.Sprintf("a string (%s)", clip(n.format, 40))
+}
+
+// such quotes the first example of a schema, if it has one of that kind.
+func such(n *node, k kind) string {
+	examples := n.src.get("examples")
+	if examples == nil || len(examples.items) == 0 || examples.items[0].kind != k {
+		return ""
+	}
+	return ", such as " + show(examples.items[0])
 }
 
 func objectPhrase(n *node) string {

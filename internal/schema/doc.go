@@ -6,7 +6,7 @@
 // [Parse]. The bytes that [Schema.JSON] advertises are the bytes that the checks
 // were compiled from, so the two cannot differ. Checking is split in two on purpose:
 //
-//   - [Schema.PrepareArguments] takes what a model wrote. It is strict about
+//   - [Schema.DecodeArguments] takes what a model wrote. It is strict about
 //     meaning and lenient about two habits of models: an empty string for "no
 //     arguments" and a nested value that was encoded twice. What it corrects it
 //     reports as a [Repair].
@@ -14,15 +14,16 @@
 //     correct nothing but an explicit null for an absent field.
 //
 // Both return a [ValidationError] that speaks about the sender's own document:
-// where, what was expected, what came. It is written to be read by the model
-// that has to try again.
+// where, what was expected, what came, and of everything that is wrong at once.
+// It is written to be read by the model that has to try again.
 //
 // # Go types
 //
 // A struct is an object that allows no other properties. A field is optional
 // if it is a pointer, or tagged omitempty or omitzero, or has a default;
 // otherwise it is required. No field is nullable: a null for an optional field
-// means that it is absent. Names match exactly, "PATH" is not "path".
+// means that it is absent. An entry of a map and an element of a list are not
+// optional. Names match exactly, "PATH" is not "path".
 //
 //	string, bool, integers, floats   string, boolean, integer, number
 //	slice, array, map                array, array of that length, object
@@ -34,6 +35,11 @@
 //	encoding.TextUnmarshaler         string
 //	recursive types                  $defs and $ref
 //
+// What the type cannot hold is refused too, where the schema does not say it: a
+// time that is none, an integer of more than 64 bits, text that UnmarshalText
+// does not take. A duration is text because a bare number leaves its unit to be
+// guessed; the form is part of its description, so that the model knows it.
+//
 // A type with JSON methods of its own cannot be inferred; it says what its JSON
 // looks like with a method
 //
@@ -42,9 +48,15 @@
 // The description of a field is its jsonschema tag. These tags add constraints;
 // on a slice, those marked * apply to the elements:
 //
-//	enum:"a,b,c" *    min:"0" *       max:"10" *     pattern:"^[A-Z]+$" *
-//	format:"email" *  minLength:"1" * maxLength:"9" *
-//	minItems:"1"      maxItems:"5"    default:"x"    example:"x"
+//	enum:"a,b,c" *        min:"0" *            max:"10" *
+//	exclusiveMin:"0" *    exclusiveMax:"1" *   pattern:"^[A-Z]+$" *
+//	minLength:"1" *       maxLength:"9" *      format:"email" *
+//	minItems:"1"          maxItems:"5"
+//	default:"x"           example:"x"
+//
+// The formats are date, date-time, email, hostname, ipv4, ipv6, time, uri and
+// uuid. A default is filled in where the property is absent. An example is shown to
+// the model, also in the error when something else came.
 //
 // A contradiction (a default that is not in the enum, a pattern on a number)
 // is an error of [For], which names the type and the field. So is a type that
@@ -52,9 +64,13 @@
 //
 // # JSON Schema
 //
-// Everything of draft 2020-12 is checked except $dynamicRef, remote
-// references and format, which is advertised and not checked; draft-07 forms
-// are understood too. Patterns are Go regular expressions: lookahead and
+// A schema is written by hand where a Go type cannot say it: unions, or
+// properties that depend on each other. [Arguments] checks that it goes with the
+// type that it is decoded into.
+//
+// Everything of draft 2020-12 is checked except $dynamicRef, remote references
+// and format, which in a schema written by hand only describes; draft-07 forms are
+// understood too. Patterns are Go regular expressions: lookahead and
 // backreferences are errors. Numbers are compared exactly, whatever their size.
 //
 // # Limits

@@ -153,9 +153,13 @@ func (e *evaluator) checkText(n *node, v *value, at *place, rep *report) bool {
 	if n.pattern != nil {
 		e.spend(len(v.text) / 64)
 		if !n.pattern.MatchString(v.text) {
-			rep.add(at, v, "must match the regular expression %s", n.src.get("pattern").text)
+			rep.add(at, v, "must match the regular expression %s%s", n.src.get("pattern").text, such(n, text))
 			ok = false
 		}
+	}
+	if n.inFormat != nil && !n.inFormat(v.text) {
+		rep.add(at, v, "expected %s", formats[n.format].phrase)
+		ok = false
 	}
 	return ok
 }

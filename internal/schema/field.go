@@ -96,6 +96,9 @@ func collectFields(t reflect.Type) ([]field, error) {
 			if pointer {
 				embedded = embedded.Elem()
 			}
+			if pointer && !sf.IsExported() {
+				return nil, fmt.Errorf("field %s: a pointer to an unexported type cannot be filled in: embed the struct itself", qualified(at.typ, sf.Name))
+			}
 			if !at.again {
 				queue = append(queue, level{embedded, f.index, at.optional || pointer, seen[embedded]})
 			}

@@ -181,7 +181,7 @@ func TestTypes(t *testing.T) {
 		{*big.NewRat(1, 2), `{"type":"string"}`},
 		{netip.MustParseAddr("127.0.0.1"), `{"type":"string"}`},
 		{slog.LevelWarn, `{"type":"string"}`},
-		{90 * time.Second, `{"type":"string","description":"a duration such as \"1m30s\""}`},
+		{90 * time.Second, `{"type":"string","description":"a duration such as \"1m30s\"","examples":["1m30s"]}`},
 		{time.Unix(0, 0).UTC(), `{"type":"string","format":"date-time"}`},
 		{map[netip.Addr]int{netip.MustParseAddr("::1"): 1}, `{"type":"object","additionalProperties":{"type":"integer"}}`},
 		{[]*int{new(int)}, `{"type":"array","items":{"type":"integer"}}`},
@@ -271,6 +271,16 @@ func TestForSaysWhatIsWrong(t *testing.T) {
 		), "unexported"},
 		"no exported fields": {schema.For[struct{ a int }], "no exported fields"},
 		"misspelt option":    {of(reflect.StructField{Name: "A", Type: reflect.TypeFor[int](), Tag: `json:"a,omitEmpty"`}), "omitempty"},
+		"a name in quotes": {of(reflect.StructField{Name: "A", Type: reflect.TypeFor[int](), Tag: `json:"'-'"`}), "malformed"},
+		"pointer to a private struct": {schema.For[struct {
+			*plain
+			C int
+		}], "field plain: a pointer to an unexported type"},
+		"misspelt format":        {of(reflect.StructField{Name: "A", Type: reflect.TypeFor[string](), Tag: `format:"e-mail"`}), "there are date, date-time, email"},
+		"default outside format": {of(reflect.StructField{Name: "A", Type: reflect.TypeFor[string](), Tag: `format:"email" default:"x"`}), "an email address"},
+		"wider than the type":    {of(reflect.StructField{Name: "A", Type: reflect.TypeFor[int8](), Tag: `max:"900"`}), "the type's own limit is 127"},
+		"fewer than the array":   {of(reflect.StructField{Name: "A", Type: reflect.TypeFor[[2]int](), Tag: `minItems:"1"`}), "the type's own limit is 2"},
+		"no number between":      {of(reflect.StructField{Name: "A", Type: reflect.TypeFor[float64](), Tag: `exclusiveMin:"5" max:"5"`}), "no number is between 5 and 5"},
 		"embed option": {schema.For[struct {
 			A map[string]int `json:",embed"`
 		}], "embed"},
@@ -330,4 +340,9 @@ func TestForSaysWhatIsWrong(t *testing.T) {
 			}
 		})
 	}
+}
+
+// fieldOfType returns a struct with one field, whose tag vet does not see.
+func fieldOfType[T any](tag reflect.StructTag) reflect.Type {
+	return reflect.StructOf([]reflect.StructField{{Name: "A", Type: reflect.TypeFor[T](), Tag: tag}})
 }

@@ -28,6 +28,8 @@ func ForType(t reflect.Type) (*Schema, error) {
 	if err != nil {
 		return nil, fmt.Errorf("schema of %v: %w", t, err)
 	}
+	enforce(s.nodes)
+	s.typ = t
 	return s, nil
 }
 

@@ -46,7 +46,7 @@ func (w *mender) mend(ds demands, v *value, at *place) {
 		var gone []int
 		for i, key := range v.keys {
 			below, here := ds.member(key), at.member(key)
-			if v.items[i].kind == null && ds.optional(key) && len(below) > 0 && below.expand(v.items[i], &w.budget).kinds()&null == 0 {
+			if v.items[i].kind == null && ds.optional(key) && below.expand(v.items[i], &w.budget).kinds()&null == 0 {
 				gone = append(gone, i)
 				w.repairs = append(w.repairs, Repair{Path: here.String(), Kind: NullDropped})
 				continue
@@ -215,10 +215,12 @@ func (ds demands) below(of func(*node) []*node) demands {
 	return out
 }
 
-// optional reports whether some alternative does without the property.
+// optional reports whether some alternative has the property and does without
+// it. The entries of a map are no properties: whoever writes one means it.
 func (ds demands) optional(key string) bool {
 	return slices.ContainsFunc(ds, func(d demand) bool {
-		return !slices.ContainsFunc(d, func(n *node) bool { return slices.Contains(n.required, key) })
+		return slices.ContainsFunc(d, func(n *node) bool { return n.props[key] != nil }) &&
+			!slices.ContainsFunc(d, func(n *node) bool { return slices.Contains(n.required, key) })
 	})
 }
 

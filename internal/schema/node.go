@@ -32,6 +32,8 @@ type node struct {
 	format  string
 	preset  *value // default
 
+	inFormat func(string) bool // nil where the format only describes
+
 	lower, upper             *bound
 	multipleOf               *big.Rat
 	minLength, maxLength     *int

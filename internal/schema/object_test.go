@@ -86,8 +86,8 @@ func TestDecodeErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	for in, want := range map[string]string{
-		`{"big":9223372036854775808,"Small":{"N":[]}}`: "big: is out of range for the type int64",
-		`{"big":1,"Small":{"N":[1,1e300]}}`:            "Small.N[1]: is out of range for the type float32",
+		`{"big":9223372036854775808,"Small":{"N":[]}}`: "big: must be from -9223372036854775808 to 9223372036854775807, got the number 9223372036854775808",
+		`{"big":1,"Small":{"N":[1,1e300]}}`:            "Small.N[1]: must be from -3.4e38 to 3.4e38, got the number 1e300",
 		`{"big":1,"Small":{"N":[]},"nope":1}`:          "nope: unknown property; allowed: big, Small, any, map",
 		`{"Big":1,"Small":{"N":[]}}`:                   "Big: unknown property; did you mean big?",
 	} {

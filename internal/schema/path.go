@@ -77,6 +77,26 @@ func plainName(key string) bool {
 	return key != ""
 }
 
+// place returns where in v an RFC 6901 pointer points.
+func (v *value) place(pointer string) *place {
+	var at *place
+	if pointer == "" {
+		return at
+	}
+	for token := range strings.SplitSeq(pointer[1:], "/") {
+		index, err := strconv.Atoi(token)
+		if v != nil && v.kind == array && err == nil {
+			at = at.element(index)
+		} else {
+			at = at.member(unescapePointer(token))
+		}
+		if v != nil {
+			v = v.step(unescapePointer(token))
+		}
+	}
+	return at
+}
+
 // pointerPath renders an RFC 6901 pointer in the same notation.
 func pointerPath(pointer string) string {
 	if pointer == "" {

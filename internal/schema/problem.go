@@ -38,7 +38,7 @@ func (p Problem) String() string {
 // text is meant for whoever wrote the document, be it a model or a client, and
 // is bounded in size; it quotes parts of the document.
 type ValidationError struct {
-	Problems []Problem // at most MaxProblems, in the order of the document
+	Problems []Problem // at most MaxProblems
 	More     int       // problems that are not listed
 }
 
@@ -57,6 +57,27 @@ func (e *ValidationError) Error() string {
 		fmt.Fprintf(&b, "\n- and %d more", e.More)
 	}
 	return b.String()
+}
+
+// add adds problems, of each place only if none is known of it, and as long as
+// there is room.
+func (e *ValidationError) add(problems []Problem, more int) {
+	known := map[string]bool{}
+	for _, p := range e.Problems {
+		known[p.Path] = true
+	}
+	for _, p := range problems {
+		switch {
+		case known[p.Path]:
+		case len(e.Problems) < MaxProblems:
+			e.Problems = append(e.Problems, p)
+		default:
+			more++
+		}
+	}
+	if e.More == 0 { // else what is not listed may be the same
+		e.More = more
+	}
 }
 
 // report collects problems. A nil one ignores them, and its places are nil,

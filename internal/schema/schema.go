@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 )
 
@@ -14,7 +15,8 @@ type Schema struct {
 	json     json.RawMessage
 	root     *node
 	nodes    []*node
-	defaults bool // absent properties get their defaults
+	defaults bool         // absent properties get their defaults
+	typ      reflect.Type // what the schema was inferred from, or nil
 }
 
 // Parse compiles a schema written by hand. JSON returns the same text without
@@ -110,26 +112,45 @@ func (s *Schema) Validate(raw []byte) error {
 //     is written plainly,
 //   - Unicode that is not valid becomes U+FFFD.
 //
+// Normalize of a schema that was made by [For] also refuses what the type cannot
+// hold, such as an integer with too many digits.
+//
 // Errors are a [*SyntaxError] or a [*ValidationError].
-func (s *Schema) Normalize(raw []byte) (json.RawMessage, error) {
+func (s *Schema) Normalize(raw []byte) (_ json.RawMessage, err error) {
 	doc, err := parse(string(raw))
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.settle(doc, strict); err != nil {
+	scratch := s.scratch()
+	if scratch != nil {
+		defer recovered(&err, scratch)
+	}
+	if _, err := s.read(doc, strict, scratch); err != nil {
 		return nil, err
 	}
 	return doc.bytes(), nil
 }
 
+// scratch returns a pointer to a value of the type that the schema was inferred
+// from, which says more than the schema, or nil if there is none.
+func (s *Schema) scratch() any {
+	if s.typ == nil {
+		return nil
+	}
+	return reflect.New(s.typ).Interface()
+}
+
 // Decode checks a JSON document as [Schema.Normalize] does and decodes it into
-// the value that into points to, as [Unmarshal] does.
-func (s *Schema) Decode(raw []byte, into any) error {
-	clean, err := s.Normalize(raw)
+// the value that into points to, as [Unmarshal] does. After an error that value
+// may be filled in part.
+func (s *Schema) Decode(raw []byte, into any) (err error) {
+	doc, err := parse(string(raw))
 	if err != nil {
 		return err
 	}
-	return Unmarshal(clean, into)
+	defer recovered(&err, into)
+	_, err = s.read(doc, strict, into)
+	return err
 }
 
 // Decode is [Schema.Decode] for a result of type T.

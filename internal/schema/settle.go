@@ -1,5 +1,10 @@
 package schema
 
+import (
+	"errors"
+	"reflect"
+)
+
 // leniency says whose mistakes are corrected.
 type leniency bool
 
@@ -71,6 +76,26 @@ func (s *Schema) settle(doc *document, l leniency) ([]Repair, error) {
 		doc.changed = doc.changed || f.filled
 	}
 	return repairs, nil
+}
+
+// read settles the document and decodes it, unless into is nil. Its error has all
+// that is wrong, for the schema and for the type. A method of that type may panic.
+func (s *Schema) read(doc *document, l leniency, into any) ([]Repair, error) {
+	repairs, err := s.settle(doc, l)
+	if l == lenient && err == nil && doc.root.kind != object {
+		// A schema for something else than an object could let it pass.
+		err = problem("", "expected an object with the arguments", showGot(doc.root))
+	}
+	var bad *ValidationError
+	t := reflect.TypeOf(into)
+	switch {
+	case into == nil:
+	case err == nil:
+		err = decode(doc.bytes(), into)
+	case errors.As(err, &bad) && t.Kind() == reflect.Pointer:
+		bad.add(misfits(doc, t.Elem()))
+	}
+	return repairs, err
 }
 
 // repair tries the corrections on a copy, and returns them if the copy fits

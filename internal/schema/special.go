@@ -20,7 +20,7 @@ func special(t reflect.Type) (*value, error) {
 	case reflect.TypeFor[time.Time]():
 		return typed("string").set("format", newText("date-time")), nil
 	case reflect.TypeFor[time.Duration]():
-		return typed("string").set("description", newText(`a duration such as "1m30s"`)), nil
+		return typed("string").set("description", newText(durationPhrase)).set("examples", newArray(newText("1m30s"))), nil
 	case reflect.TypeFor[stdjson.RawMessage](), reflect.TypeFor[jsontext.Value]():
 		return newObject(), nil
 	case reflect.TypeFor[stdjson.Number]():

@@ -25,8 +25,10 @@ func constraints() []constraint {
 		{"enum", "enum", text | number, true, listLiteral},
 		{"min", "minimum", number, true, numberLiteral},
 		{"max", "maximum", number, true, numberLiteral},
+		{"exclusiveMin", "exclusiveMinimum", number, true, numberLiteral},
+		{"exclusiveMax", "exclusiveMaximum", number, true, numberLiteral},
 		{"pattern", "pattern", text, true, textLiteral},
-		{"format", "format", text, true, textLiteral},
+		{"format", "format", text, true, formatLiteral},
 		{"minLength", "minLength", text, true, numberLiteral},
 		{"maxLength", "maxLength", text, true, numberLiteral},
 		{"minItems", "minItems", array, false, numberLiteral},
@@ -34,6 +36,17 @@ func constraints() []constraint {
 		{"default", "default", anyKind, false, valueLiteral},
 		{"example", "examples", anyKind, false, exampleLiteral},
 	}
+}
+
+// loosens reports whether a limit is wider than that of the type.
+func (c constraint) loosens(old, v *value) bool {
+	switch c.keyword {
+	case "minimum", "minItems":
+		return v.rat().Cmp(old.rat()) < 0
+	case "maximum", "maxItems":
+		return v.rat().Cmp(old.rat()) > 0
+	}
+	return false
 }
 
 // keyed matches what other packages put into a jsonschema tag.
@@ -47,6 +60,9 @@ func (f field) constrain(s *value) (*value, error) {
 		}
 		if s.get("$ref") != nil { // some services ignore what stands beside a reference
 			s = newObject().set("allOf", newArray(s))
+		}
+		if own := s.get("description"); own != nil && own.text == durationPhrase { // a model has to know the form
+			d += "; " + durationPhrase
 		}
 		s.set("description", newText(d))
 	}
@@ -65,6 +81,9 @@ func (f field) constrain(s *value) (*value, error) {
 		v, err := c.literal(target, content)
 		if err != nil {
 			return nil, fmt.Errorf("the tag %s:%q: %w", c.tag, content, err)
+		}
+		if old := target.get(c.keyword); old != nil && c.loosens(old, v) {
+			return nil, fmt.Errorf("the tag %s:%q: the type's own limit is %s", c.tag, content, old.text)
 		}
 		target.set(c.keyword, v)
 	}
@@ -97,16 +116,23 @@ func verifyValues(s *value, typ reflect.Type) error {
 			return fmt.Errorf("%s %s is above %s %s", pair[0], low.text, pair[1], high.text)
 		}
 	}
-	n, _, err := compile(s)
+	n, all, err := compile(s)
 	if err != nil {
 		return err
+	}
+	enforce(all)
+	if n.lower != nil && n.upper != nil {
+		if cmp := n.lower.limit.Cmp(n.upper.limit); cmp > 0 || cmp == 0 && (n.lower.exclusive || n.upper.exclusive) {
+			return fmt.Errorf("no number is between %s and %s", n.lower.text, n.upper.text)
+		}
 	}
 	unlisted := s.clone()
 	unlisted.drop(func(i int) bool { return unlisted.keys[i] == "enum" || unlisted.keys[i] == "default" })
-	loose, _, err := compile(unlisted)
+	loose, all, err := compile(unlisted)
 	if err != nil {
 		return err
 	}
+	enforce(all)
 	for _, named := range []struct {
 		what   string
 		values []*value
@@ -152,6 +178,13 @@ func schemaKind(s *value) kind {
 func textLiteral(_ *value, content string) (*value, error) {
 	if content == "" {
 		return nil, errors.New("is empty")
+	}
+	return newText(content), nil
+}
+
+func formatLiteral(_ *value, content string) (*value, error) {
+	if _, ok := formats[content]; !ok {
+		return nil, errors.New("is not a format that is checked; there are " + formatNames())
 	}
 	return newText(content), nil
 }
