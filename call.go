@@ -7,16 +7,16 @@ import (
 	"github.com/flue-go/flue/internal/engine"
 )
 
-type callKey struct{}
+type workKey struct{}
 
-func withCall(ctx context.Context, c *engine.Call) context.Context {
-	return context.WithValue(ctx, callKey{}, c)
+func withWork(ctx context.Context, w *engine.Work) context.Context {
+	return context.WithValue(ctx, workKey{}, w)
 }
 
-// callFrom returns the tool call that ctx belongs to, or nil.
-func callFrom(ctx context.Context) *engine.Call {
-	c, _ := ctx.Value(callKey{}).(*engine.Call)
-	return c
+// workFrom returns the tool call or hook callback that ctx belongs to, or nil.
+func workFrom(ctx context.Context) *engine.Work {
+	w, _ := ctx.Value(workKey{}).(*engine.Work)
+	return w
 }
 
 // CallID returns the id of the tool call that ctx belongs to: the id that the
@@ -24,28 +24,29 @@ func callFrom(ctx context.Context) *engine.Call {
 // unique within a response only; see [CallKey]. It is empty if ctx is not that of
 // a tool call.
 func CallID(ctx context.Context) string {
-	if c := callFrom(ctx); c != nil {
-		return c.ID
+	if w := workFrom(ctx); w != nil {
+		return w.ID
 	}
 	return ""
 }
 
 // CallKey returns a key for the tool call that ctx belongs to, unique among all
-// calls of all instances. Pass it as the idempotency key to systems in which the
-// call must act at most once. It is empty if ctx is not that of a tool call.
+// calls of all instances, and the same when a durable tool's call is run again.
+// Pass it as the idempotency key to systems in which the call must act at most
+// once. It is empty if ctx is not that of a tool call.
 func CallKey(ctx context.Context) string {
-	if c := callFrom(ctx); c != nil {
-		return c.Key
+	if w := workFrom(ctx); w != nil {
+		return w.Key
 	}
 	return ""
 }
 
-// Log returns a logger for the progress of the tool call that ctx belongs to.
-// Its lines become events that an observer sees; the model never does, and they
-// are not stored. If ctx is not that of a tool call the lines go nowhere.
+// Log returns a logger for the progress of the tool call or hook callback that
+// ctx belongs to. Its lines become events that an observer sees; the model never
+// does, and they are not stored. With any other ctx the lines go nowhere.
 func Log(ctx context.Context) *slog.Logger {
-	if c := callFrom(ctx); c != nil {
-		return c.Log
+	if w := workFrom(ctx); w != nil {
+		return w.Log
 	}
 	return slog.New(slog.DiscardHandler)
 }

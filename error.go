@@ -3,6 +3,7 @@ package flue
 import (
 	"fmt"
 
+	"github.com/flue-go/flue/internal/engine"
 	"github.com/flue-go/flue/wire"
 )
 
@@ -28,6 +29,13 @@ const (
 	CodeSubmissionTimeout  = wire.CodeSubmissionTimeout
 	CodeSubmissionExceeded = wire.CodeSubmissionExceeded
 	CodeOperationFailed    = wire.CodeOperationFailed
+
+	CodeHook         = wire.CodeHook
+	CodeToolInput    = wire.CodeToolInput
+	CodeToolOutput   = wire.CodeToolOutput
+	CodeToolTimeout  = wire.CodeToolTimeout
+	CodeToolConflict = wire.CodeToolConflict
+	CodeApproval     = wire.CodeApproval
 )
 
 // A SubmissionError says that a submission did not complete.
@@ -73,3 +81,54 @@ func (e *HookError) Error() string {
 	}
 	return s + ": " + e.Reason + ". " + e.Fix
 }
+
+// Code returns [CodeHook].
+func (e *HookError) Code() Code { return CodeHook }
+
+// A ToolNameConflictError says that a render declared two tools of one name.
+type ToolNameConflictError struct{ Agent, Tool string }
+
+func (e *ToolNameConflictError) Error() string {
+	return fmt.Sprintf("Two tools of agent %s are named %q. Tool names are unique within a render: rename one, or declare it once.", e.Agent, e.Tool)
+}
+
+// Code returns [CodeToolConflict].
+func (e *ToolNameConflictError) Code() Code { return CodeToolConflict }
+
+// A ToolInputError says that the model's arguments do not fit a tool. The
+// tool's function was not called.
+type ToolInputError struct {
+	Tool string
+	Err  error // says for each place what was expected and what came
+}
+
+func (e *ToolInputError) Error() string {
+	return fmt.Sprintf("Validation failed for tool %q:\n%v", e.Tool, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *ToolInputError) Unwrap() error { return e.Err }
+
+// Code returns [CodeToolInput].
+func (e *ToolInputError) Code() Code { return CodeToolInput }
+
+// A ToolOutputError says that a tool's function has run and returned what cannot
+// be used: it is no JSON, or not what the tool's output schema asks for.
+type ToolOutputError struct {
+	Tool string
+	Err  error
+}
+
+func (e *ToolOutputError) Error() string {
+	return fmt.Sprintf("Tool %q ran, but its result could not be used: %v", e.Tool, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *ToolOutputError) Unwrap() error { return e.Err }
+
+// Code returns [CodeToolOutput].
+func (e *ToolOutputError) Code() Code { return CodeToolOutput }
+
+// A ToolTimeoutError says that a tool call was given up because its tool's
+// timeout was up. It is also the cause of the call's context (context.Cause).
+type ToolTimeoutError = engine.TimeoutError

@@ -248,7 +248,7 @@ func TestHookMisuse(t *testing.T) {
 			flue.UseTool(r, tool)
 			flue.UseTool(r, tool)
 			return ""
-		}, []string{"UseTool", `"t"`, "rename"}},
+		}, []string{"helper", `"t"`, "rename"}},
 		{"two states of a name", func(r *flue.Render) string {
 			flue.UseModel(r, "fake/a")
 			flue.UsePersistentState(r, "s", 1)

@@ -1,17 +1,38 @@
 package flue
 
 import (
-	"encoding/json"
+	"context"
 	"fmt"
 
+	"github.com/flue-go/flue/internal/schema"
+	"github.com/flue-go/flue/journal"
 	"github.com/flue-go/flue/model"
 )
 
-// ModelOptions refines [UseModel]. The zero value leaves everything to the
-// provider.
+// ModelOptions refines [UseModel]. The zero value means the defaults.
 type ModelOptions struct {
-	// Thinking is how much the model should reason before it answers.
+	// Thinking is how much the model should reason before it answers. The
+	// default is ThinkingMedium for a model that is known to reason.
 	Thinking Thinking
+
+	// Compaction says when the conversation is summarized. Nil means the
+	// defaults.
+	Compaction *Compaction
+}
+
+// Compaction says when a conversation that outgrows the model's context window
+// is summarized, and how much of it is kept as it is. Zero fields mean the
+// defaults.
+type Compaction struct {
+	// Off turns summaries at a threshold off. A conversation that the model
+	// refuses as too long is still summarized.
+	Off bool
+	// ReserveTokens is the room that is kept free in the context window.
+	ReserveTokens int
+	// KeepRecentTokens is how much of the newest conversation is kept.
+	KeepRecentTokens int
+	// Model writes the summaries, as "provider/model". Default: the agent's.
+	Model string
 }
 
 // Thinking is a level of reasoning effort.
@@ -31,10 +52,15 @@ const (
 // UseModel declares the agent's model as "provider/model", such as
 // "anthropic/claude-haiku-4-5". Every render must call it exactly once. At most
 // one ModelOptions may be given.
+//
+// The values may differ between renders, but a response keeps those of the
+// render with which it started: what is computed from state takes effect with
+// the next response. Only a model that the program no longer has is replaced by
+// that of the latest render.
 func UseModel(r *Render, specifier string, options ...ModelOptions) {
 	const hook = "UseModel"
-	r.enter(hook)
-	if r.model != "" {
+	r.enterRoot(hook, "A delegate's model is that of its declaration.")
+	if r.settings != nil {
 		r.misuse(hook, "was called twice", "An agent has one model: call UseModel once in every render.")
 	}
 	if p, _ := model.SplitSpecifier(specifier); p == "" {
@@ -43,13 +69,29 @@ func UseModel(r *Render, specifier string, options ...ModelOptions) {
 	if len(options) > 1 {
 		r.misuse(hook, "got more than one ModelOptions", "Pass at most one.")
 	}
+	s := &journal.Settings{Model: specifier}
 	for _, o := range options {
 		if !o.Thinking.Valid() {
 			r.misuse(hook, fmt.Sprintf("got the thinking level %q", o.Thinking), "Use one of the Thinking constants.")
 		}
-		r.thinking = o.Thinking
+		s.Thinking = string(o.Thinking)
+		s.Compaction = r.compaction(hook, o.Compaction)
 	}
-	r.model = specifier
+	r.settings = s
+}
+
+// compaction is c in the form that is stored.
+func (r *Render) compaction(hook string, c *Compaction) *journal.Compaction {
+	if c == nil {
+		return nil
+	}
+	if c.ReserveTokens < 0 || c.KeepRecentTokens < 0 {
+		r.misuse(hook, "got a compaction with a negative number of tokens", "Leave a number zero for the default, or set Off.")
+	}
+	if p, _ := model.SplitSpecifier(c.Model); c.Model != "" && p == "" {
+		r.misuse(hook, fmt.Sprintf("got a compaction with the specifier %q", c.Model), `Write it as "provider/model", or leave it empty for the agent's model.`)
+	}
+	return &journal.Compaction{Off: c.Off, ReserveTokens: c.ReserveTokens, KeepRecentTokens: c.KeepRecentTokens, Model: c.Model}
 }
 
 // UseInstruction adds text to the agent's instruction, after the text that the
@@ -65,43 +107,84 @@ func UseInstruction(r *Render, text string) {
 }
 
 // UseTool offers a tool to the model in this render. It may be called
-// conditionally: a tool that a render does not declare cannot be called. Names
-// are unique within a render.
+// conditionally: a tool that a render does not declare cannot be called. When
+// the set of tools differs from what the model was told last, the model is told
+// of the difference before it is called. Names are unique within a render; a
+// second tool of a name panics with a [*ToolNameConflictError].
 func UseTool(r *Render, tool *ToolDefinition) {
 	const hook = "UseTool"
 	r.enter(hook)
 	if tool == nil {
 		r.misuse(hook, "got a nil tool", "Make the tool with flue.NewTool.")
 	}
-	if r.toolNames[tool.name] {
-		r.misuse(hook, fmt.Sprintf("got a second tool named %q", tool.name), "Tool names are unique within a render: rename one, or declare it once.")
+	if !r.claim(kindTool, tool.name) {
+		panic(&ToolNameConflictError{Agent: r.agent, Tool: tool.name})
 	}
-	r.toolNames[tool.name] = true
 	r.tools = append(r.tools, tool)
 }
 
 // UseInitialData returns the data that the instance was created with: what the
 // sender of its first message sent along, recorded once and the same for ever.
-// It is the zero value of T if there was none. It panics if the data does not
-// fit T, which fails the submission.
+// It is the zero value of T if there was none, and in a delegate. It panics if
+// the data does not fit T, which fails the submission. The data is never sent to
+// clients.
 func UseInitialData[T any](r *Render) T {
 	const hook = "UseInitialData"
 	r.enter(hook)
 	var v T
-	if len(r.view.InitialData) == 0 {
+	if len(r.view.InitialData) == 0 || r.frame == subagentFrame {
 		return v
 	}
-	if err := json.Unmarshal(r.view.InitialData, &v); err != nil {
+	if err := schema.Unmarshal(r.view.InitialData, &v); err != nil {
 		r.misuse(hook, fmt.Sprintf("the recorded data does not fit %T: %v", v, err),
 			"Declare Agent.InitialData, so that data that does not fit is refused when it is sent, and keep the type compatible with what was recorded.")
 	}
 	return v
 }
 
-// UseDelivery returns the message that is in front of the model: the one that
-// woke the response, or the latest that joined it. It is the same for the whole
-// of a render. Attachments are named, without their bytes.
+// UseDelivery returns the message that is in front of the model. It begins with
+// the one that woke the response, and moves on to each message that joins the
+// response and to each signal that a hook appends, in the order in which the
+// model reads them; what the runtime itself tells the model does not count. It is
+// the same for the whole of a render, and the same again after a crash.
+// Attachments are named, without their bytes. In a delegate it is the task.
 func UseDelivery(r *Render) Message {
 	r.enter("UseDelivery")
 	return delivered(r.view.Delivery)
+}
+
+// UseDispatchMessage returns a function that sends a message to this instance
+// itself, with all that a message from outside has: a receipt, its own start
+// hooks, a place in the order. If a response is under way when the message
+// comes it joins it before the next model call; otherwise it wakes a new one.
+//
+// The function must not be called while the agent function runs. Each call sends
+// once more: a tool or hook that is run again after a crash should pass an
+// idempotency key that it derives from what it works on.
+func UseDispatchMessage(r *Render) func(ctx context.Context, m Message, options ...DispatchOptions) (Receipt, error) {
+	const hook = "UseDispatchMessage"
+	r.enterRoot(hook, "A delegate has no instance of its own: return what it found as its result.")
+	self := r.self
+	return func(ctx context.Context, m Message, options ...DispatchOptions) (Receipt, error) {
+		var o SendOptions
+		switch {
+		case !r.over.Load():
+			return Receipt{}, &HookError{
+				Agent: r.agent, Hook: hook, Reason: "its function was called during the render",
+				Fix: "A render only reads: send from a tool or from the callback of an event hook.",
+			}
+		case self == nil:
+			return Receipt{}, &HookError{Agent: r.agent, Hook: hook, Reason: "has no runtime behind it", Fix: "Run the agent in a flue.Runtime."}
+		case len(options) > 1:
+			return Receipt{}, &HookError{Agent: r.agent, Hook: hook, Reason: "its function got more than one DispatchOptions", Fix: "Pass at most one."}
+		case len(options) == 1:
+			o.IdempotencyKey = options[0].IdempotencyKey
+		}
+		return self.Dispatch(ctx, m, o)
+	}
+}
+
+// DispatchOptions refines the function that [UseDispatchMessage] returns.
+type DispatchOptions struct {
+	IdempotencyKey string // see SendOptions
 }

@@ -10,10 +10,17 @@ import (
 )
 
 // program is an agent in the form that the engine runs.
-type program struct{ agent *Agent }
+type program struct {
+	agent *Agent
+	rt    *Runtime
+}
 
 func (p program) Render(_ context.Context, v engine.View) (*engine.Plan, error) {
-	return p.agent.render(v)
+	r := &Render{agent: p.agent.Name, view: v, self: p.rt.Instance(p.agent.Name, v.ID)}
+	return r.run(func(r *Render) string {
+		useApprovals(r) // before the agent's own hooks: a decision is carried out whatever the agent declares
+		return p.agent.Render(r)
+	})
 }
 
 func (p program) Budget() engine.Budget {

@@ -110,6 +110,8 @@ type Runtime struct {
 	log    *slog.Logger
 	limits HTTPLimits
 
+	expiries expiries
+
 	mu       sync.Mutex
 	handlers []*httpapi.Handler
 }
@@ -133,7 +135,7 @@ func Open(ctx context.Context, cfg Config) (*Runtime, error) {
 			return nil, fmt.Errorf("flue: two agents are named %s: the name is an agent's identity and must be unique", a.Name)
 		}
 		rt.agents[a.Name] = a
-		programs[a.Name] = program{a}
+		programs[a.Name] = program{a, rt}
 	}
 	if cfg.Store == nil {
 		cfg.Store = memstore.New()
@@ -149,6 +151,12 @@ func Open(ctx context.Context, cfg Config) (*Runtime, error) {
 	return rt, nil
 }
 
+// Dispatch sends a message to the instance of the agent with the id; see
+// [Instance.Dispatch]. The first message creates the instance.
+func (rt *Runtime) Dispatch(ctx context.Context, agent, id string, m Message, options ...SendOptions) (Receipt, error) {
+	return rt.Instance(agent, id).Dispatch(ctx, m, options...)
+}
+
 // Close stops the runtime. Running responses may go on to the end of their
 // turn until ctx ends, then they are cut; either way the next process that
 // opens the store takes them up, without counting that as a failed attempt.
@@ -162,6 +170,7 @@ func (rt *Runtime) Close(ctx context.Context) error {
 		h.Close()
 	}
 	rt.mu.Unlock()
+	rt.expiries.close()
 	return rt.engine.Close(ctx)
 }
 

@@ -28,14 +28,13 @@ type State[T any] struct {
 // It panics if what is stored does not fit T, which fails the submission.
 func UsePersistentState[T any](r *Render, name string, fallback T) *State[T] {
 	const hook = "UsePersistentState"
-	r.enter(hook)
-	if isBlank(name) || len(name) > maxStateName {
-		r.misuse(hook, fmt.Sprintf("got the name %q", name), fmt.Sprintf("A name has 1 to %d bytes and is not blank.", maxStateName))
+	r.enterRoot(hook, "State belongs to the instance: give the delegate what it needs in its task.")
+	if isBlank(name) || len(name) > maxName || strings.HasPrefix(name, reservedState) {
+		r.misuse(hook, fmt.Sprintf("got the name %q", name), fmt.Sprintf("A name has 1 to %d bytes, is not blank and does not begin with %q.", maxName, reservedState))
 	}
-	if r.states[name] {
+	if !r.claim(kindState, name) {
 		r.misuse(hook, fmt.Sprintf("got the name %q twice", name), "State names are unique within a render: read it once and share the handle.")
 	}
-	r.states[name] = true
 	s := &State[T]{name: name, value: fallback, fallback: fallback}
 	if raw, ok := r.view.Vars[name]; ok {
 		v, err := decodeState[T](name, raw)
@@ -47,8 +46,12 @@ func UsePersistentState[T any](r *Render, name string, fallback T) *State[T] {
 	return s
 }
 
-// maxStateName bounds the name of a state, in bytes.
-const maxStateName = 256
+// maxName bounds the name of a state, a data part or a step, in bytes.
+const maxName = 256
+
+// reservedState begins the names of what the framework itself keeps in the
+// persistent state.
+const reservedState = "flue:"
 
 // MaxStateValue bounds one value of the persistent state, as JSON, in bytes.
 const MaxStateValue = 1 << 20
@@ -57,30 +60,46 @@ const MaxStateValue = 1 << 20
 // render sees them.
 func (s *State[T]) Value() T { return s.value }
 
-// Set writes v. It must be called with the context of a running tool call.
+// Set writes v. It must be called with the context of a running tool call or
+// hook callback.
 //
-// Durability: the value is stored together with the call's result, and later
-// renders see it once the calls of the turn are committed. If the call is
-// interrupted before it has a result, the write is lost with it; what a call
-// beside it has made of the value with Update is that call's and is kept. Writing
-// the current value again stores nothing.
+// Durability: a call's writes are stored together with its result, and later
+// renders see them once the calls of the turn are committed; those of a hook land
+// with everything else that the hooks of its seam have made. If a call is
+// interrupted before it has a result its writes are lost with it. Writing the
+// current value again stores nothing.
 func (s *State[T]) Set(ctx context.Context, v T) error {
-	return s.Update(ctx, func(T) T { return v })
+	work := workFrom(ctx)
+	if work == nil {
+		return fmt.Errorf("writing state %q: %w", s.name, ErrNoCall)
+	}
+	raw, err := encodeValue("the value", v, MaxStateValue)
+	if err == nil {
+		err = work.Set(s.name, raw)
+	}
+	if err != nil {
+		return fmt.Errorf("writing state %q: %w", s.name, err)
+	}
+	return nil
 }
 
 // Update replaces the value by what fn makes of the current one, which
 // includes what this call and those running beside it have written so far. No
 // write is lost: fn runs while no other write does, so it must be quick and
 // must not write itself. Otherwise Update is like [State.Set].
+//
+// A call that has seen what another one wrote gets its result only when that one
+// has ended, too. If the other call is lost, fn is called again, without what the
+// lost call wrote; it must depend on nothing but the current value.
 func (s *State[T]) Update(ctx context.Context, fn func(current T) T) error {
-	call := callFrom(ctx)
-	if call == nil {
+	work := workFrom(ctx)
+	if work == nil {
 		return fmt.Errorf("writing state %q: %w", s.name, ErrNoCall)
 	}
-	err := call.Update(s.name, func(raw json.RawMessage) (json.RawMessage, error) {
+	err := work.Update(s.name, func(raw json.RawMessage) (json.RawMessage, error) {
 		if raw == nil { // a copy: what fn does to it must not reach other instances
 			var err error
-			if raw, err = json.Marshal(s.fallback); err != nil {
+			if raw, err = schema.Marshal(s.fallback); err != nil {
 				return nil, err
 			}
 		}
@@ -88,17 +107,7 @@ func (s *State[T]) Update(ctx context.Context, fn func(current T) T) error {
 		if err != nil {
 			return nil, err
 		}
-		next, err := json.Marshal(fn(current))
-		if err != nil {
-			return nil, err
-		}
-		if depth(next) > schema.MaxDepth {
-			return nil, fmt.Errorf("the value is nested more than %d levels deep", schema.MaxDepth)
-		}
-		if len(next) > MaxStateValue {
-			return nil, fmt.Errorf("the value has %d bytes as JSON, at most %d are allowed: store large data elsewhere and keep a reference", len(next), MaxStateValue)
-		}
-		return next, nil
+		return encodeValue("the value", fn(current), MaxStateValue)
 	})
 	if err != nil {
 		return fmt.Errorf("writing state %q: %w", s.name, err)
@@ -108,19 +117,21 @@ func (s *State[T]) Update(ctx context.Context, fn func(current T) T) error {
 
 func decodeState[T any](name string, raw json.RawMessage) (T, error) {
 	var v T
-	if err := json.Unmarshal(raw, &v); err != nil {
+	if err := schema.Unmarshal(raw, &v); err != nil {
 		return v, fmt.Errorf("the stored value of state %q does not fit %T: %w", name, v, err)
 	}
 	return v, nil
 }
 
-// Errors of what only a running tool call may do.
+// Errors of what only running code of an agent may do.
 var (
-	// ErrNoCall means that the context is not that of a tool call: the
-	// function was called during a render, or with a context of its own.
-	ErrNoCall = errors.New("the context does not belong to a running tool call")
-	// ErrCallOver means that the tool call has ended or was given up.
-	ErrCallOver = engine.ErrCallOver
+	// ErrNoCall means that the context is not that of a tool call or hook
+	// callback: the function was called during a render, or with a context of
+	// its own.
+	ErrNoCall = errors.New("the context does not belong to a running tool call or hook; write from a tool or from the callback of an event hook, with the context that it was called with")
+	// ErrCallOver means that the tool call or hook callback has ended or was
+	// given up.
+	ErrCallOver = engine.ErrOver
 )
 
 func isBlank(s string) bool { return strings.TrimSpace(s) == "" }

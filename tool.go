@@ -47,13 +47,17 @@ type Tool struct {
 //lint:ignore ST1012 it is an instruction, not a failure, like fs.SkipAll
 var EndTurn = errors.New("flue: end the turn")
 
-// A ToolDefinition is a tool that can be declared with [UseTool]. It is
+// A ToolDefinition is a tool that can be declared with [UseTool]. Make one with
+// [NewTool] or [NewDurableTool]. It is
 // immutable and may be shared by agents and goroutines.
 type ToolDefinition struct {
 	name    string
 	spec    model.Tool
 	timeout time.Duration
-	run     func(ctx context.Context, c *engine.Call, arguments string) engine.Result
+	durable bool
+	ungated *ToolDefinition // what a gate stands in front of
+	prepare func(w *engine.Work, arguments string) (json.RawMessage, error)
+	run     func(ctx context.Context, w *engine.Work, arguments string) engine.Result
 }
 
 // Name returns the tool's name.
@@ -63,7 +67,7 @@ func (t *ToolDefinition) Name() string { return t.name }
 func (t *ToolDefinition) InputSchema() json.RawMessage { return t.spec.Schema }
 
 func (t *ToolDefinition) engineTool() engine.Tool {
-	return engine.Tool{Spec: t.spec, Timeout: t.timeout, Run: t.run}
+	return engine.Tool{Spec: t.spec, Timeout: t.timeout, Durable: t.durable, Run: t.run}
 }
 
 // NewTool makes a tool of a Go function. It panics if the definition is bad, as
@@ -92,7 +96,41 @@ func NewTool[In, Out any](t Tool, fn func(ctx context.Context, in In) (Out, erro
 // MakeTool is [NewTool] for tools that are made while the program runs: it
 // returns an error if the definition is bad.
 func MakeTool[In, Out any](t Tool, fn func(ctx context.Context, in In) (Out, error)) (*ToolDefinition, error) {
-	if err := t.validate(fn != nil); err != nil {
+	return makeTool(t, fn != nil, func(ctx context.Context, _ *engine.Work, in In) (Out, error) { return fn(ctx, in) })
+}
+
+// NewDurableTool makes a tool whose work is completed whatever dies: when a
+// call is interrupted, the next process runs fn again from its start, with what
+// the steps have recorded. See [Do] for what belongs in a step. It panics if the
+// definition is bad; [MakeDurableTool] returns the error instead.
+//
+// A call of an ordinary tool that is interrupted is not run again, because
+// nobody can know what it has done already; the model is told that its outcome is
+// unknown. So it is with a durable tool's call if the next process no longer
+// offers the tool, or offers an ordinary one of its name. An error that fn
+// returns is no interruption: it ends the call, and the model sees it.
+func NewDurableTool[In, Out any](t Tool, fn func(ctx context.Context, step *Step, in In) (Out, error)) *ToolDefinition {
+	def, err := MakeDurableTool(t, fn)
+	if err != nil {
+		panic(err.Error())
+	}
+	return def
+}
+
+// MakeDurableTool is [NewDurableTool] for tools that are made while the program
+// runs: it returns an error if the definition is bad.
+func MakeDurableTool[In, Out any](t Tool, fn func(ctx context.Context, step *Step, in In) (Out, error)) (*ToolDefinition, error) {
+	def, err := makeTool(t, fn != nil, func(ctx context.Context, w *engine.Work, in In) (Out, error) {
+		return fn(ctx, &Step{work: w}, in)
+	})
+	if def != nil {
+		def.durable = true
+	}
+	return def, err
+}
+
+func makeTool[In, Out any](t Tool, hasFunc bool, fn func(ctx context.Context, w *engine.Work, in In) (Out, error)) (*ToolDefinition, error) {
+	if err := t.validate(hasFunc); err != nil {
 		return nil, err
 	}
 	input, err := inputSchema[In](t)
@@ -107,24 +145,37 @@ func MakeTool[In, Out any](t Tool, fn func(ctx context.Context, in In) (Out, err
 	if t.Output != nil {
 		output = t.Output.s
 	}
-	def.run = func(ctx context.Context, c *engine.Call, arguments string) engine.Result {
+	def.prepare = func(w *engine.Work, arguments string) (json.RawMessage, error) {
 		var in In
-		prepared, repairs, err := input.PrepareArguments(arguments)
-		if err == nil {
-			err = input.Decode(prepared, &in)
+		return decodeArguments(w, input, arguments, &in)
+	}
+	def.run = func(ctx context.Context, w *engine.Work, arguments string) engine.Result {
+		var in In
+		if _, err := decodeArguments(w, input, arguments, &in); err != nil {
+			return failure(&ToolInputError{Tool: t.Name, Err: err})
 		}
-		if err != nil {
-			return badArguments(t.Name, err)
-		}
-		for _, r := range repairs {
-			if r.Kind != schema.EmptyArguments { // nothing is a usual way to write nothing
-				c.Log.Warn("the model's arguments were repaired", slog.String("repair", r.String()))
-			}
-		}
-		out, err := fn(withCall(ctx, c), in)
+		out, err := fn(withWork(ctx, w), w, in)
 		return result(t.Name, output, out, err)
 	}
 	return def, nil
+}
+
+// decodeArguments holds what the model wrote to the schema, repaired where the
+// meaning is plain, and returns what it has decoded.
+func decodeArguments(w *engine.Work, input *schema.Schema, arguments string, into any) (json.RawMessage, error) {
+	prepared, repairs, err := input.PrepareArguments(arguments)
+	if err == nil {
+		err = input.Decode(prepared, into)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range repairs {
+		if r.Kind != schema.EmptyArguments { // nothing is a usual way to write nothing
+			w.Log.Warn("the model's arguments were repaired", slog.String("repair", r.String()))
+		}
+	}
+	return prepared, nil
 }
 
 // inputSchema is the schema that was given, or else inferred.
@@ -171,32 +222,33 @@ func reservedTool(name string) bool {
 	return false
 }
 
-func badArguments(tool string, err error) engine.Result {
-	return engine.Result{Failed: true, Content: fmt.Sprintf("Validation failed for tool %q:\n%v", tool, err)}
-}
-
 // MaxToolOutput bounds what a tool may return, as JSON or text, in bytes.
 const MaxToolOutput = 4 << 20
+
+// failure is what the model and observers are told of a failed call.
+func failure(err error) engine.Result {
+	text := strings.ToValidUTF8(err.Error(), "\uFFFD")
+	if isBlank(text) {
+		text = "The tool failed without saying why."
+	}
+	return engine.Result{Failed: true, Content: clip(text, MaxToolOutput), Err: err}
+}
 
 // result is what a function's return values mean.
 func result(tool string, output *schema.Schema, out any, err error) engine.Result {
 	end := errors.Is(err, EndTurn)
 	if err != nil && !end {
-		text := strings.ToValidUTF8(err.Error(), "\uFFFD")
-		if isBlank(text) {
-			text = "The tool failed without saying why."
-		}
-		return engine.Result{Failed: true, Content: clip(text, MaxToolOutput)}
+		return failure(err)
 	}
 	data, err := output.Output(out)
 	if err != nil {
-		return engine.Result{Failed: true, Content: fmt.Sprintf("Tool %q ran, but its result could not be used: %v", tool, err)}
+		return failure(&ToolOutputError{Tool: tool, Err: err})
 	}
 	if depth(data) > schema.MaxDepth {
-		return engine.Result{Failed: true, Content: fmt.Sprintf("Tool %q ran, but its result is nested more than %d levels deep.", tool, schema.MaxDepth)}
+		return failure(&ToolOutputError{Tool: tool, Err: fmt.Errorf("it is nested more than %d levels deep", schema.MaxDepth)})
 	}
 	if len(data) > MaxToolOutput {
-		return engine.Result{Failed: true, Content: fmt.Sprintf("Tool %q ran, but its result has %d bytes and at most %d are allowed. Ask for less.", tool, len(data), MaxToolOutput)}
+		return failure(&ToolOutputError{Tool: tool, Err: fmt.Errorf("it has %d bytes and at most %d are allowed; ask for less", len(data), MaxToolOutput)})
 	}
 	r := engine.Result{Content: string(data), Output: data, EndTurn: end}
 	if v := reflect.ValueOf(out); v.IsValid() && v.Kind() == reflect.String && data[0] == '"' {

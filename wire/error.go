@@ -33,6 +33,8 @@ const (
 	CodeToolOutput         Code = "tool_output_validation"
 	CodeToolTimeout        Code = "tool_timeout"
 	CodeToolConflict       Code = "tool_name_conflict"
+	CodeHook               Code = "hook_misuse"
+	CodeApproval           Code = "approval_not_pending"
 )
 
 // An Error is a failure that a client may be told of. The wrapped cause is for

@@ -95,7 +95,7 @@ func (d *driver) intake() error {
 		switch {
 		case in.offset <= d.state.Head:
 		case in.offset == d.state.Head+1 && len(in.batch.Records) > 0:
-			if err := d.apply(in.offset, in.batch); err != nil {
+			if err := apply(d.state, d.slot.addr, in.offset, in.batch); err != nil {
 				return err
 			}
 		default: // told of out of order
@@ -131,7 +131,7 @@ func (d *driver) catchUp(offset int64) error {
 			if err != nil {
 				return fmt.Errorf("offset %d of %s: %w", b.Offset, d.slot.addr, err)
 			}
-			if err := d.apply(b.Offset, batch); err != nil {
+			if err := apply(d.state, d.slot.addr, b.Offset, batch); err != nil {
 				return err
 			}
 		}

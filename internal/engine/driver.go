@@ -141,17 +141,22 @@ func (e *Engine) driveOnce(s *slot) (err error) {
 func (d *driver) load() error {
 	d.memory = newMemory()
 	d.fresh = true
+	return d.e.fold(d.e.ctx, d.slot.addr, d.state)
+}
+
+// fold reads the journal of an instance from its start into an empty state.
+func (e *Engine) fold(ctx context.Context, addr store.Address, st *fold.State) error {
 	for after := int64(-1); ; {
-		page, err := d.e.cfg.Store.Read(d.e.ctx, d.slot.addr, after, loadPage)
+		page, err := e.cfg.Store.Read(ctx, addr, after, loadPage)
 		if err != nil {
-			return fmt.Errorf("reading the journal of %s: %w", d.slot.addr, err)
+			return fmt.Errorf("reading the journal of %s: %w", addr, err)
 		}
 		for _, b := range page.Batches {
 			batch, err := journal.Decode(b.Payload)
 			if err != nil {
-				return fmt.Errorf("offset %d of %s: %w", b.Offset, d.slot.addr, err)
+				return fmt.Errorf("offset %d of %s: %w", b.Offset, addr, err)
 			}
-			if err := d.apply(b.Offset, batch); err != nil {
+			if err := apply(st, addr, b.Offset, batch); err != nil {
 				return err
 			}
 			after = b.Offset
@@ -165,13 +170,13 @@ func (d *driver) load() error {
 const loadPage = 1000
 
 // apply folds a batch that is in the journal.
-func (d *driver) apply(offset int64, b journal.Batch) error {
+func apply(st *fold.State, addr store.Address, offset int64, b journal.Batch) error {
 	for _, r := range b.Records {
-		if err := d.state.Apply(r); err != nil {
-			return fmt.Errorf("offset %d of %s: %w", offset, d.slot.addr, err)
+		if err := st.Apply(r); err != nil {
+			return fmt.Errorf("offset %d of %s: %w", offset, addr, err)
 		}
 	}
-	d.state.Advance(offset)
+	st.Advance(offset)
 	return nil
 }
 

@@ -68,8 +68,13 @@ func operationFailed(operation, reason string) *ending {
 	}
 }
 
-// internalFailure hides a cause that clients must not see.
+// internalFailure hides a cause that clients must not see. An error of the
+// framework's own that has a code is told by its code, and nothing else of it.
 func internalFailure(cause error) *ending {
+	var coded interface{ Code() wire.Code }
+	if errors.As(cause, &coded) && coded.Code() == wire.CodeToolConflict {
+		return &ending{Name: "FlueError", Code: coded.Code(), Message: coded.(error).Error()}
+	}
 	return &ending{
 		Name: "Error", Code: wire.CodeInternal, Message: "The agent submission failed because of an internal error.",
 		Details: "The server encountered an unexpected error while processing the agent submission. When reporting this failure, quote the settlement submissionId — server-side logs carry the same id.",

@@ -8,6 +8,7 @@ import (
 
 	"github.com/flue-go/flue/journal"
 	"github.com/flue-go/flue/model"
+	"github.com/flue-go/flue/wire"
 )
 
 // A Program is an agent as the engine sees it. It must be safe for concurrent
@@ -99,3 +100,6 @@ type TimeoutError struct {
 func (e *TimeoutError) Error() string {
 	return fmt.Sprintf("Tool %q timed out after %dms", e.Tool, e.After.Milliseconds())
 }
+
+// Code returns the error's stable category.
+func (e *TimeoutError) Code() wire.Code { return wire.CodeToolTimeout }

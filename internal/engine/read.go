@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -30,6 +31,19 @@ func (e *Engine) Instance(ctx context.Context, addr store.Address) (store.Instan
 // Submission returns a submission's index row, or store.ErrNotFound.
 func (e *Engine) Submission(ctx context.Context, addr store.Address, id string) (store.Submission, error) {
 	return e.cfg.Store.Submission(ctx, addr, id)
+}
+
+// Vars returns the instance's persistent state and its uid, or
+// store.ErrNotFound.
+func (e *Engine) Vars(ctx context.Context, addr store.Address) (vars map[string]json.RawMessage, uid string, err error) {
+	st := newMemory().state
+	if err := e.fold(ctx, addr, st); err != nil {
+		return nil, "", err
+	}
+	if st.Born == nil {
+		return nil, "", fmt.Errorf("reading the journal of %s: %w", addr, store.ErrNotFound)
+	}
+	return st.Vars, st.Born.UID, nil
 }
 
 // Attachment returns a file of the instance, or store.ErrNotFound.

@@ -44,7 +44,7 @@ func (d *driver) join(sub *fold.Submission) error {
 	if err := d.commit(); err != nil {
 		return err
 	}
-	u := newUnit(d.state.Vars)
+	u := d.newUnit()
 	defer close(u.closed)
 	u.buffer = true
 	if ok, err := d.hooks(d.attempt, u, observers, "", false); !ok {
@@ -115,7 +115,7 @@ func (d *driver) finish() error {
 			return d.cut(cmp.Or(d.ended(), errDeadline))
 		}
 	}
-	u := newUnit(d.state.Vars)
+	u := d.newUnit()
 	defer close(u.closed)
 	if len(d.plan.Finish) > 0 {
 		if done, err := d.finishHooks(u); !done {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/flue-go/flue/journal"
+	"github.com/flue-go/flue/store"
 )
 
 // A tool call that fails in the same way again and again is a loop that the
@@ -35,7 +36,7 @@ func (d *driver) tools() error {
 	if err := d.commit(); err != nil {
 		return err
 	}
-	b := &openBatch{driver: d, turn: resp.Turn, running: make(map[string]*Work), unit: newUnit(d.state.Vars)}
+	b := &openBatch{driver: d, turn: resp.Turn, running: make(map[string]*Work), unit: d.newUnit()}
 	defer close(b.unit.closed)
 	b.results = make(chan ended, len(resp.Calls))
 	var cancel context.CancelFunc
@@ -126,7 +127,7 @@ func (b *openBatch) start(block journal.Block) {
 	}
 	b.e.wg.Go(func() {
 		began := time.Now()
-		r := b.call(tool, call, block.Arguments)
+		r := b.e.runTool(b.ctx, b.slot.addr, tool, call, block.Arguments)
 		b.results <- ended{call, r, time.Since(began)}
 	})
 }
@@ -148,10 +149,10 @@ func (b *openBatch) logTo(call *Work) func(LogLine) {
 	}
 }
 
-// call runs a tool's function within its time. A function that ignores its
+// runTool runs a tool's function within its time. A function that ignores its
 // context is left behind when its time is up; what it returns then is dropped.
-func (b *openBatch) call(tool *Tool, call *Work, arguments string) Result {
-	ctx, cancel := context.WithCancelCause(b.ctx)
+func (e *Engine) runTool(ctx context.Context, addr store.Address, tool *Tool, call *Work, arguments string) Result {
+	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var expired <-chan time.Time
 	if tool.Timeout > 0 {
@@ -160,10 +161,10 @@ func (b *openBatch) call(tool *Tool, call *Work, arguments string) Result {
 		expired = timer.C
 	}
 	done := make(chan Result, 1)
-	b.e.wg.Go(func() {
+	e.wg.Go(func() {
 		defer func() {
 			if p := recover(); p != nil {
-				b.e.cfg.Log.Error("a tool panicked", "tool", tool.Spec.Name, "instance", b.slot.addr.String(), "call", call.ID, "panic", p, "stack", string(debug.Stack()))
+				e.cfg.Log.Error("a tool panicked", "tool", tool.Spec.Name, "instance", addr.String(), "call", call.ID, "panic", p, "stack", string(debug.Stack()))
 				done <- Result{Failed: true, Content: fmt.Sprintf("Tool %q failed: internal error (panic).", tool.Spec.Name), Err: fmt.Errorf("panic: %v", p)}
 				return
 			}

@@ -11,11 +11,13 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/flue-go/flue/internal/fold"
 	"github.com/flue-go/flue/journal"
+	"github.com/flue-go/flue/store"
 )
 
 // ErrOver is the error of code that reaches for its work after that has ended
@@ -81,6 +83,10 @@ type unit struct {
 	closed   chan struct{} // closed when the driver no longer serves requests
 	buffer   bool          // data are kept for the end of the unit
 
+	engine     *Engine
+	addr       store.Address
+	submission string
+
 	mu    sync.Mutex
 	base  map[string]json.RawMessage // as committed
 	vars  map[string]json.RawMessage
@@ -96,10 +102,11 @@ type request struct {
 	done   chan error
 }
 
-func newUnit(vars map[string]json.RawMessage) *unit {
+func (d *driver) newUnit() *unit {
 	return &unit{
 		requests: make(chan request), closed: make(chan struct{}),
-		base: vars, vars: maps.Clone(vars), by: make(map[string]*Work),
+		engine: d.e, addr: d.slot.addr, submission: d.state.Active.Submission,
+		base: maps.Clone(d.state.Vars), vars: maps.Clone(d.state.Vars), by: make(map[string]*Work),
 	}
 }
 
@@ -292,20 +299,56 @@ func (w *Work) Show(ctx context.Context, name string, value json.RawMessage) err
 	return w.append(ctx, &d)
 }
 
-// As returns a work of the same unit that stands for a tool call: code that w
-// runs on behalf of that call. Its steps are w's, under names of their own.
-func (w *Work) As(id, key, tool string) *Work {
-	return w.unit.add(&Work{
-		ID: id, Key: key, Tool: tool, Log: w.Log, Response: w.Response,
-		scope: w.scope, memo: w.memo, prefix: w.prefix + id + "/",
+// Run runs a tool call that was asked for earlier, on behalf of that call, and
+// records its result as a step of w before it returns. If an earlier run of w
+// has recorded it, the result is that, with what the call wrote. If an earlier run
+// has only begun it, the call is run again if the tool is durable, and otherwise
+// the error is [ErrOutcomeUnknown].
+func (w *Work) Run(ctx context.Context, tool *Tool, id, key, arguments string) (Result, error) {
+	u := w.unit
+	tell := func(ev Event) {
+		ev.Time, ev.Instance, ev.Submission, ev.Call, ev.Tool = time.Now(), u.addr, u.submission, id, tool.Spec.Name
+		u.engine.cfg.Observe(ev)
+	}
+	var result Result
+	began := time.Now()
+	fresh := false
+	raw, err := w.Step(ctx, "run "+id, !tool.Durable, func(ctx context.Context) (json.RawMessage, error) {
+		fresh = true
+		tell(Event{Type: EventToolStarted, Input: arguments})
+		call := u.add(&Work{ID: id, Key: key, Tool: tool.Spec.Name, Log: w.Log, scope: w.scope, memo: w.memo, prefix: w.prefix + id + "/"})
+		result = u.engine.runTool(ctx, u.addr, tool, call, arguments)
+		call.end()
+		if err := ctx.Err(); err != nil && result.Failed {
+			return nil, context.Cause(ctx) // it was cut: whether it took effect is unknown
+		}
+		return json.Marshal(ranCall{result.Content, result.Output, result.Failed, call.written()})
 	})
+	if err != nil {
+		return Result{}, err
+	}
+	if fresh {
+		tell(Event{Type: EventToolDone, Text: result.Content, OK: !result.Failed, Took: time.Since(began), Error: result.Err})
+		return result, nil
+	}
+	var ran ranCall
+	if err := json.Unmarshal(raw, &ran); err != nil {
+		return Result{}, fmt.Errorf("reading the recorded result of call %s: %w", id, err)
+	}
+	for _, write := range ran.Writes {
+		if err := w.Set(write.Name, json.RawMessage(write.Value)); err != nil {
+			return Result{}, err
+		}
+	}
+	return Result{Content: ran.Content, Output: ran.Output, Failed: ran.Failed}, nil
 }
 
-// End ends a work that [Work.As] made and returns what it wrote, which lands
-// with the unit.
-func (w *Work) End() []journal.VarWrite {
-	w.end()
-	return w.written()
+// A ranCall is what is recorded of a call that [Work.Run] has run.
+type ranCall struct {
+	Content string             `json:"content"`
+	Output  json.RawMessage    `json:"output,omitempty"`
+	Failed  bool               `json:"failed,omitempty"`
+	Writes  []journal.VarWrite `json:"writes,omitempty"`
 }
 
 // Step runs one durable step: fn is called and its value is recorded before
@@ -341,7 +384,8 @@ func (w *Work) Step(ctx context.Context, name string, once bool, fn func(ctx con
 	if err != nil {
 		return nil, err
 	}
-	if err := w.append(ctx, &journal.Step{Scope: w.scope, Name: name, Value: []byte(value)}); err != nil {
+	// What has happened is recorded even if the work is being stopped.
+	if err := w.append(context.WithoutCancel(ctx), &journal.Step{Scope: w.scope, Name: name, Value: []byte(value)}); err != nil {
 		return nil, fmt.Errorf("recording the step: %w", err)
 	}
 	w.Log.Info("step recorded", slog.String("step", name))

@@ -1,0 +1,481 @@
+package flue
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/flue-go/flue/internal/engine"
+	"github.com/flue-go/flue/internal/schema"
+	"github.com/flue-go/flue/journal"
+	"github.com/flue-go/flue/wire"
+)
+
+// ApprovalPolicy says which calls of a tool need a person's approval and how it
+// is given. With the zero value every call does, for ever, as it was made.
+type ApprovalPolicy struct {
+	// Needed, if set, says whether a call needs approval; see [ApproveIf] for
+	// one that gets the arguments as a Go value. It gets arguments that fit the
+	// tool. An error or a panic counts as yes.
+	Needed func(ctx context.Context, arguments json.RawMessage) (bool, error)
+
+	// Expires is how long a call may wait. After that it cannot be approved any
+	// more, and is denied on behalf of the policy; see
+	// [Instance.ExpireApprovals]. Zero means that it waits for ever.
+	Expires time.Duration
+
+	// AllowEdits lets the one who approves change the arguments.
+	AllowEdits bool
+
+	// Continue lets the model go on while the call waits, for instance to say
+	// so. Otherwise the turn ends, as with [EndTurn].
+	Continue bool
+}
+
+// ApproveIf makes an [ApprovalPolicy.Needed] of a function of the tool's input
+// type. Arguments that do not fit that type need approval.
+func ApproveIf[In any](needed func(in In) bool) func(context.Context, json.RawMessage) (bool, error) {
+	return func(_ context.Context, arguments json.RawMessage) (bool, error) {
+		var in In
+		if err := schema.Unmarshal(arguments, &in); err != nil {
+			return true, err
+		}
+		return needed(in), nil
+	}
+}
+
+// An Approval is a tool call that waits for a person, or did.
+type Approval struct {
+	// ID names the approval. It is the id that the conversation shows for the
+	// call, unless another approval of the instance has that; the output of the
+	// call has it as approvalId.
+	ID   string `json:"id"`
+	Tool string `json:"tool"`
+
+	// Arguments are exactly what will be run, and Hash is the SHA-256 of their
+	// canonical form (RFC 8785).
+	Arguments json.RawMessage `json:"arguments"`
+	Hash      string          `json:"hash"`
+
+	RequestedAt time.Time `json:"requestedAt"`
+	ExpiresAt   time.Time `json:"expiresAt,omitzero"` // zero means never
+	Editable    bool      `json:"editable,omitzero"`  // the one who approves may change the arguments
+
+	// Decision is nil while the call waits.
+	Decision *Decision `json:"decision,omitzero"`
+
+	Call string `json:"call"` // the call's id
+	Key  string `json:"key"`  // the call's key, which is unique; see CallKey
+}
+
+// A Decision is a person's word on a call that waits.
+type Decision struct {
+	Approve bool   `json:"approve"`
+	By      string `json:"by"`              // who decided, for the model and for the record
+	Reason  string `json:"reason,omitzero"` // why, for the model and for the record
+
+	// Arguments, if set, replace the call's. The policy must allow edits.
+	Arguments json.RawMessage `json:"arguments,omitzero"`
+
+	At time.Time `json:"at,omitzero"` // when it was carried out; set by the runtime
+}
+
+// An ApprovalError says that a decision cannot be taken: the call does not wait
+// for one.
+type ApprovalError struct {
+	Approval string
+	Reason   string
+}
+
+func (e *ApprovalError) Error() string {
+	return fmt.Sprintf("approval %s: %s", e.Approval, e.Reason)
+}
+
+// Code returns [CodeApproval].
+func (e *ApprovalError) Code() Code { return CodeApproval }
+
+// UseApprovalGate offers a tool to the model whose calls wait for a person's
+// approval, or those that the policy names do.
+//
+// A call that needs approval does not run. Its exact arguments are stored, the
+// model gets the result {"status":"pending_approval","approvalId":...}, and the
+// turn ends: no process waits. The application lists what waits with
+// [Instance.Approvals], shows it to somebody, and brings the answer with
+// [Instance.Decide]. Then the stored call runs, never another, and the model is
+// told of the result, or who denied it and why.
+//
+// What was asked for stays gated: a call that waits survives restarts and
+// releases, and runs only upon a decision, even if the agent declares the tool
+// without a gate by then. If the tool is gone, the model is told.
+//
+// An approved call runs once. If the process dies while it runs, it is with it as
+// with any other call: that of a durable tool is run again from its steps, that of
+// an ordinary tool is not, and the model is told that its outcome is unknown.
+func UseApprovalGate(r *Render, tool *ToolDefinition, policy ApprovalPolicy) {
+	const hook = "UseApprovalGate"
+	r.enterRoot(hook, "A delegate ends before anybody could answer: gate the tool in the parent.")
+	switch {
+	case tool == nil:
+		r.misuse(hook, "got a nil tool", "Make the tool with flue.NewTool.")
+	case policy.Expires < 0:
+		r.misuse(hook, "got a negative expiry", "Leave it zero for none.")
+	}
+	gate := *tool
+	gate.spec.Description += " Some calls need a person's approval before they run: then the result says so, and what comes of the call is told later."
+	gate.ungated = tool
+	gate.run = func(ctx context.Context, w *engine.Work, arguments string) engine.Result {
+		prepared, err := tool.prepare(w, arguments)
+		if err != nil {
+			return failure(&ToolInputError{Tool: tool.name, Err: err})
+		}
+		if !policy.needed(ctx, w, prepared) {
+			return tool.run(ctx, w, string(prepared))
+		}
+		return request(w, tool.name, prepared, policy)
+	}
+	UseTool(r, &gate)
+}
+
+func (p *ApprovalPolicy) needed(ctx context.Context, w *engine.Work, arguments json.RawMessage) (needed bool) {
+	if p.Needed == nil {
+		return true
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			w.Log.Error("the approval policy panicked; the call needs approval", "panic", v)
+			needed = true
+		}
+	}()
+	needed, err := p.Needed(withWork(ctx, w), arguments)
+	if err != nil {
+		w.Log.Error("the approval policy failed; the call needs approval", "error", err)
+		return true
+	}
+	return needed
+}
+
+// approvalsState is the name of the persistent state that holds an instance's
+// approvals, by their ids.
+const approvalsState = reservedState + "approvals"
+
+// Bounds of an instance's approvals. Of those that were decided the newest are
+// kept, so that a second decision can be told from one that comes too late.
+const (
+	maxPending = 256
+	maxDecided = 64
+)
+
+// request stores a call until somebody decides, and says so.
+func request(w *engine.Work, tool string, arguments json.RawMessage, policy ApprovalPolicy) engine.Result {
+	a := &Approval{
+		ID: w.ID, Tool: tool, Arguments: arguments, Hash: hashJSON(arguments), RequestedAt: time.Now().UTC(),
+		Editable: policy.AllowEdits, Call: w.ID, Key: w.Key,
+	}
+	if policy.Expires > 0 {
+		a.ExpiresAt = a.RequestedAt.Add(policy.Expires)
+	}
+	err := updateApprovals(w, func(all map[string]*Approval) error {
+		if len(pending(all)) >= maxPending {
+			return fmt.Errorf("%d calls wait for approval already, and no more can", maxPending)
+		}
+		if all[a.ID] != nil {
+			a.ID = a.Key
+		}
+		all[a.ID] = a
+		return nil
+	})
+	if err != nil {
+		return failure(err)
+	}
+	told := struct {
+		Status    string    `json:"status"`
+		ID        string    `json:"approvalId"`
+		Hash      string    `json:"argumentsHash"`
+		ExpiresAt time.Time `json:"expiresAt,omitzero"`
+	}{"pending_approval", a.ID, a.Hash, a.ExpiresAt}
+	var end error
+	if !policy.Continue {
+		end = EndTurn
+	}
+	return result(tool, nil, told, end)
+}
+
+// hashJSON is a digest of a JSON value, however it is written.
+func hashJSON(raw json.RawMessage) string {
+	v := jsontext.Value(slices.Clone(raw))
+	if v.Canonicalize() != nil {
+		v = jsontext.Value(raw)
+	}
+	sum := sha256.Sum256(v)
+	return hex.EncodeToString(sum[:])
+}
+
+// updateApprovals changes the approvals of the instance that w works for.
+func updateApprovals(w *engine.Work, fn func(all map[string]*Approval) error) error {
+	return w.Update(approvalsState, func(raw json.RawMessage) (json.RawMessage, error) {
+		all, err := decodeApprovals(raw)
+		if err != nil {
+			return nil, err
+		}
+		if err := fn(all); err != nil {
+			return nil, err
+		}
+		return schema.Marshal(all)
+	})
+}
+
+func decodeApprovals(raw json.RawMessage) (map[string]*Approval, error) {
+	all := make(map[string]*Approval)
+	if raw == nil {
+		return all, nil
+	}
+	if err := schema.Unmarshal(raw, &all); err != nil {
+		return nil, fmt.Errorf("reading the stored approvals: %w", err)
+	}
+	return all, nil
+}
+
+// pending returns those that wait, oldest first.
+func pending(all map[string]*Approval) []Approval {
+	var out []Approval
+	for _, a := range all {
+		if a.Decision == nil {
+			out = append(out, *a)
+		}
+	}
+	slices.SortFunc(out, func(a, b Approval) int {
+		return cmp.Or(a.RequestedAt.Compare(b.RequestedAt), cmp.Compare(a.ID, b.ID))
+	})
+	return out
+}
+
+// forgetDecided drops all but the newest decided approvals.
+func forgetDecided(all map[string]*Approval) {
+	decided := slices.DeleteFunc(slices.Collect(maps.Values(all)), func(a *Approval) bool { return a.Decision == nil })
+	slices.SortFunc(decided, func(a, b *Approval) int { return b.Decision.At.Compare(a.Decision.At) })
+	for _, a := range decided[min(len(decided), maxDecided):] {
+		delete(all, a.ID)
+	}
+}
+
+// Approvals returns the calls that wait for approval, oldest first. It reads the
+// whole journal of the instance.
+func (in *Instance) Approvals(ctx context.Context) ([]Approval, error) {
+	all, _, err := in.approvals(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return pending(all), nil
+}
+
+func (in *Instance) approvals(ctx context.Context) (all map[string]*Approval, uid string, err error) {
+	if in.err != nil {
+		return nil, "", in.err
+	}
+	vars, uid, err := in.rt.engine.Vars(ctx, in.addr)
+	if err != nil {
+		return nil, "", in.missing(err)
+	}
+	all, err = decodeApprovals(vars[approvalsState])
+	return all, uid, err
+}
+
+// Decide brings a person's decision on a call that waits. Whether the person may
+// decide is for the caller to check before. It returns when the decision is
+// stored, as a message that only this method can send; the call runs after that.
+//
+// The first decision counts. The same one again has no effect and returns the
+// first receipt, marked as a duplicate; another one is refused with
+// CodeSubmissionConflict. A call that does not wait, or whose time is up, gives an
+// [*ApprovalError].
+func (in *Instance) Decide(ctx context.Context, approval string, d Decision) (Receipt, error) {
+	all, uid, err := in.approvals(ctx)
+	if err != nil {
+		return Receipt{}, err
+	}
+	a := all[approval]
+	switch {
+	case a == nil:
+		return Receipt{}, &ApprovalError{approval, "no call waits for it; it was never asked for, or decided long ago"}
+	case isBlank(d.By):
+		return Receipt{}, wire.InvalidRequest("A decision says who took it: set By.")
+	case d.Approve && a.Decision == nil && a.expired(time.Now()):
+		return Receipt{}, &ApprovalError{approval, "the time to approve it was up at " + a.ExpiresAt.Format(time.RFC3339)}
+	}
+	if d.Arguments != nil {
+		if err := a.checkEdit(d); err != nil {
+			return Receipt{}, err
+		}
+	}
+	p, err := a.message(d)
+	if err != nil {
+		return Receipt{}, err
+	}
+	p.UID = uid
+	return in.send(ctx, p, "dispatch")
+}
+
+func (a *Approval) expired(now time.Time) bool {
+	return !a.ExpiresAt.IsZero() && now.After(a.ExpiresAt)
+}
+
+// checkEdit refuses edited arguments that the policy does not allow or that are
+// no arguments.
+func (a *Approval) checkEdit(d Decision) error {
+	switch {
+	case !a.Editable:
+		return &ApprovalError{a.ID, "its policy does not allow the arguments to be changed"}
+	case !d.Approve:
+		return wire.InvalidRequest("Only an approval can change the arguments.")
+	case jsontext.Value(d.Arguments).Kind() != '{' || !jsontext.Value(d.Arguments).IsValid():
+		return wire.InvalidRequest("The changed arguments must be a JSON object.")
+	case len(d.Arguments) > maxEdit:
+		return wire.InvalidRequest(fmt.Sprintf("The changed arguments may have at most %d bytes.", maxEdit))
+	}
+	return nil
+}
+
+// maxEdit bounds edited arguments, in bytes.
+const maxEdit = 256 << 10
+
+// message is the decision in the form in which it is delivered.
+func (a *Approval) message(d Decision) (wire.Prompt, error) {
+	word, verb := "deny", "denied"
+	if d.Approve {
+		word, verb = "approve", "approved"
+	}
+	attributes := map[string]string{"approvalId": a.ID, "tool": a.Tool, "decision": word, "approver": d.By, "argumentsHash": a.Hash}
+	if d.Reason != "" {
+		attributes["reason"] = d.Reason
+	}
+	if d.Arguments != nil {
+		attributes["arguments"] = string(d.Arguments)
+	}
+	p := wire.Prompt{
+		IdempotencyKey: "flue-approval:" + a.Key,
+		Message: wire.Delivery{
+			Kind: wire.KindSignal, Type: "approval", Body: fmt.Sprintf("%s %s the call %s of %s.", d.By, verb, a.ID, a.Tool), Attributes: attributes,
+		},
+	}
+	if err := p.Validate(); err != nil {
+		return wire.Prompt{}, err
+	}
+	p.Message.Type = journal.SignalApproval // which only this code may send
+	return p, nil
+}
+
+// ExpireApprovals denies the calls whose time to be approved is up and returns
+// how many they are. A runtime does so by itself for instances that it has worked
+// on since it was opened; call this from a scheduled job for those that nobody
+// has touched since.
+func (in *Instance) ExpireApprovals(ctx context.Context) (int, error) {
+	all, _, err := in.approvals(ctx)
+	if err != nil {
+		return 0, err
+	}
+	denied := 0
+	var failed error
+	for _, a := range pending(all) {
+		if !a.expired(time.Now()) {
+			continue
+		}
+		_, err := in.Decide(ctx, a.ID, Decision{By: "The approval policy", Reason: "the time to approve it was up"})
+		switch {
+		case errors.Is(err, &Error{Code: CodeSubmissionConflict}): // somebody was faster
+		case err != nil:
+			failed = errors.Join(failed, err)
+		default:
+			denied++
+		}
+	}
+	return denied, failed
+}
+
+// useApprovals carries out a decision that has been delivered. It belongs to
+// every agent: a call that was gated when it was made stays so.
+func useApprovals(r *Render) {
+	all, err := decodeApprovals(r.view.Vars[approvalsState])
+	if err != nil {
+		r.misuse("UseApprovalGate", err.Error(), "The state was written by another version of this program.")
+	}
+	r.expiries(all)
+	if m := r.view.Delivery; m.Kind != journal.Signal || m.Type != journal.SignalApproval {
+		return
+	}
+	attributes := r.view.Delivery.Attributes
+	r.start = append(r.start, engine.Hook{Name: "UseApprovalGate", Run: func(ctx context.Context, w *engine.Work) error {
+		a := all[attributes["approvalId"]]
+		if a == nil || a.Decision != nil {
+			return nil // the model has the message, which says all there is
+		}
+		d := Decision{Approve: attributes["decision"] == "approve", By: attributes["approver"], Reason: attributes["reason"], At: time.Now().UTC()}
+		if edited, ok := attributes["arguments"]; ok {
+			d.Arguments = json.RawMessage(edited)
+		}
+		if err := updateApprovals(w, func(all map[string]*Approval) error {
+			decided := *a
+			decided.Decision = &d
+			all[a.ID] = &decided
+			forgetDecided(all)
+			return nil
+		}); err != nil {
+			return err
+		}
+		status, text, err := r.carryOut(ctx, w, a, d)
+		if err != nil {
+			return err
+		}
+		return w.Append(journal.Message{
+			Kind: journal.Signal, Type: journal.SignalApprovalResult, Body: text,
+			Attributes: map[string]string{"approvalId": a.ID, "tool": a.Tool, "status": status},
+		})
+	}})
+}
+
+// carryOut does what was decided and says how it went.
+func (r *Render) carryOut(ctx context.Context, w *engine.Work, a *Approval, d Decision) (status, text string, err error) {
+	who := fmt.Sprintf("the call %s of %s", a.ID, a.Tool)
+	if !d.Approve {
+		text = d.By + " denied " + who + "."
+		if d.Reason != "" {
+			text += " Reason: " + d.Reason + "."
+		}
+		return "denied", text + " It was not run. Do not call the tool again for the same purpose; ask how to proceed.", nil
+	}
+	arguments := a.Arguments
+	who = d.By + " approved " + who
+	if d.Arguments != nil {
+		arguments = d.Arguments
+		who += " with changed arguments: " + string(arguments) + "."
+	} else {
+		who += "."
+	}
+	i := slices.IndexFunc(r.tools, func(t *ToolDefinition) bool { return t.name == a.Tool })
+	if i < 0 {
+		return "withdrawn", who + " It was not run: the tool is no longer there.", nil
+	}
+	tool := r.tools[i]
+	if tool.ungated != nil {
+		tool = tool.ungated
+	}
+	run := tool.engineTool()
+	switch res, err := w.Run(ctx, &run, a.Call, a.Key, string(arguments)); {
+	case errors.Is(err, ErrOutcomeUnknown):
+		return "unknown", who + " It was begun and then interrupted, and is not run again. Whether it took effect is unknown: find out before you do anything that depends on it.", nil
+	case err != nil:
+		return "", "", err
+	case res.Failed:
+		return "failed", who + " It was run and failed: " + res.Content, nil
+	default:
+		return "executed", who + " It was run. Result: " + res.Content, nil
+	}
+}
