@@ -157,7 +157,10 @@ func TestFeatures(t *testing.T) {
 		"map as input": feature("map", `{"type":"object","additionalProperties":{}}`, `{"x":[1,null]}`, map[string]any{"x": []any{1.0, nil}}, refused{`[1]`: "expected an object, got an array of 1 element"}),
 		"keys that are read": feature("map", `"additionalProperties":{"type":"integer"}`, `{"a":{"::1":1}}`, struct {
 			A map[netip.Addr]int `json:"a"`
-		}{map[netip.Addr]int{netip.MustParseAddr("::1"): 1}}, refused{`{"a":{"x":1}}`: `a.x: ParseAddr("x"): unable to parse IP, got the string "x"`}),
+		}{map[netip.Addr]int{netip.MustParseAddr("::1"): 1}}, refused{
+			`{"a":{"x":1}}`:            `a.x: ParseAddr("x"): unable to parse IP, got the string "x"`,
+			`{"a":{"::1":1,"0::1":2}}`: `a["0::1"]: means the same as a name before it`,
+		}),
 		"embedded": feature("embedded", `{"type":"object","properties":{"X":{"type":"integer"},"Y":{"type":"integer"},"Lat":{"type":"number"},"Lon":{"type":"number"},"z":{"type":"integer"}},"required":["X","Y","Lat","Lon","z"],"additionalProperties":false}`,
 			`{"X":1,"Y":2,"Lat":0,"Lon":0,"z":3}`, struct {
 				point

@@ -271,7 +271,7 @@ func TestForSaysWhatIsWrong(t *testing.T) {
 		), "unexported"},
 		"no exported fields": {schema.For[struct{ a int }], "no exported fields"},
 		"misspelt option":    {of(reflect.StructField{Name: "A", Type: reflect.TypeFor[int](), Tag: `json:"a,omitEmpty"`}), "omitempty"},
-		"a name in quotes": {of(reflect.StructField{Name: "A", Type: reflect.TypeFor[int](), Tag: `json:"'-'"`}), "malformed"},
+		"a name in quotes":   {of(reflect.StructField{Name: "A", Type: reflect.TypeFor[int](), Tag: `json:"'-'"`}), "malformed"},
 		"pointer to a private struct": {schema.For[struct {
 			*plain
 			C int

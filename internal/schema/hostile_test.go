@@ -133,7 +133,7 @@ func TestConcurrentUse(t *testing.T) {
 	wg.Wait()
 }
 
-// No schema and no arguments make it panic, and what it returns it accepts
+// No schema and no arguments make it panic or work without end, and what it returns it accepts
 // again without another correction.
 func FuzzSchema(f *testing.F) {
 	for _, seed := range [][2]string{
@@ -152,7 +152,16 @@ func FuzzSchema(f *testing.F) {
 		if again, err := Parse(s.JSON()); err != nil || again.String() != s.String() {
 			t.Fatalf("%s became %s, and that %v (%v)", schema, s, again, err)
 		}
+		if doc, err := parse(in); err == nil {
+			e := evaluator{}
+			if e.check(s.root, doc.root, nil, nil, nil); e.spent > 2*maxSteps {
+				t.Fatalf("%s: %q took %d steps", schema, in, e.spent)
+			}
+		}
 		out, _, err := s.PrepareArguments(in)
+		if err != nil && len(err.Error()) > 10_000 {
+			t.Fatalf("%s: %q: an error of %d bytes", schema, in, len(err.Error()))
+		}
 		if err != nil || s.defaults { // a default may collide with a union
 			return
 		}

@@ -21,9 +21,8 @@ func decode(raw []byte, into any) error {
 	if err == nil {
 		return nil
 	}
-	var semantic *json.SemanticError
 	doc, syntax := parse(string(raw))
-	if t := reflect.TypeOf(into); syntax == nil && errors.As(err, &semantic) && t != nil && t.Kind() == reflect.Pointer {
+	if t := reflect.TypeOf(into); syntax == nil && t != nil && t.Kind() == reflect.Pointer {
 		bad := &ValidationError{}
 		if bad.add(misfits(doc, t.Elem())); len(bad.Problems) > 0 {
 			return bad
@@ -89,11 +88,15 @@ func (c *collector) add(at jsontext.Pointer, raw jsontext.Value, err error) {
 	}
 	p := Problem{Message: "cannot be read: " + err.Error()}
 	var semantic *json.SemanticError
-	if errors.As(err, &semantic) {
+	var syntactic *jsontext.SyntacticError
+	switch {
+	case errors.As(err, &semantic):
 		p.Message = wantedOf(semantic)
 		if raw == nil {
 			at, raw = semantic.JSONPointer, semantic.JSONValue
 		}
+	case errors.As(err, &syntactic) && errors.Is(err, jsontext.ErrDuplicateName):
+		at, p.Message = syntactic.JSONPointer, "means the same as a name before it"
 	}
 	p.Message = clip(p.Message, maxMessage)
 	p.Path = c.root.place(string(at)).String()
