@@ -62,7 +62,7 @@ func (c *comparer) value(v any) any {
 		for _, k := range slices.Sorted(maps.Keys(v)) {
 			switch k {
 			case "position": // orders chunks, see updates
-			case "durationMs":
+			case "durationMs", "ms": // the second is what a tool has measured itself
 				out[k] = "<duration>"
 			default:
 				out[k] = c.value(v[k])

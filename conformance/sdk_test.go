@@ -20,7 +20,7 @@ var sdkScenarios = []string{
 	"01-sdk-send-wait-history", "02-sdk-read-admission", "03-sdk-wait-slow-reply", "04-sdk-observe-longpoll", "05-sdk-observe-sse",
 	"06-sdk-observe-existing-sse", "07-sdk-observe-reconnect-sse", "08-sdk-wait-reconnect-longpoll", "09-sdk-abort", "10-sdk-abort-queued",
 	"11-sdk-attachments", "12-sdk-uid-conditions", "13-sdk-initial-data", "14-sdk-idempotency", "15-sdk-signals", "16-sdk-tool",
-	"17-sdk-tool-sse-live", "20-sdk-reasoning", "22-sdk-busy-join", "23-sdk-provider-error", "24-sdk-provider-down", "25-sdk-provider-cut",
+	"17-sdk-tool-sse-live", "18-sdk-durable-tool", "20-sdk-reasoning", "22-sdk-busy-join", "23-sdk-provider-error", "24-sdk-provider-down", "25-sdk-provider-cut",
 	"26-sdk-render-throws", "28-sdk-headers-token",
 }
 

@@ -3,6 +3,7 @@ package conformance_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -26,6 +27,7 @@ var mounts = map[string]*flue.Agent{
 	"chat-think": {Name: "chat-think", Render: think},
 	"tool":       {Name: "tool-agent", Render: tool},
 	"schema":     {Name: "schema-agent", Render: schema, InitialData: flue.SchemaFor[issue]()},
+	"durable":    {Name: "durable-agent", Render: durable},
 	"brittle":    {Name: "brittle", Render: chat, Durability: flue.Durability{MaxAttempts: 1, Timeout: 5 * time.Second}},
 	"broken":     {Name: "broken", Render: func(*flue.Render) string { panic("this agent cannot be rendered") }},
 }
@@ -82,6 +84,42 @@ var slowestFirst = flue.NewTool(flue.Tool{Name: "slowest_first", Description: "T
 func tool(r *flue.Render) string {
 	flue.UseTool(r, lookupOrder)
 	flue.UseTool(r, slowestFirst)
+	return chat(r)
+}
+
+type provisioning struct {
+	Steps   int `json:"steps"`
+	DelayMS int `json:"delayMs,omitempty"`
+}
+
+type provisioned struct {
+	Steps int     `json:"steps"`
+	MS    float64 `json:"ms"`
+}
+
+// provision runs as many steps as it is told, one after the other, and says how
+// long they took.
+var provision = flue.NewDurableTool(flue.Tool{Name: "provision", Description: "Provision in steps."},
+	func(ctx context.Context, step *flue.Step, in provisioning) (provisioned, error) {
+		began := time.Now()
+		for i := range in.Steps {
+			n, err := flue.Do(ctx, step, "step-"+strconv.Itoa(i), func(ctx context.Context) (int, error) {
+				select {
+				case <-time.After(time.Duration(in.DelayMS) * time.Millisecond):
+					return i, nil
+				case <-ctx.Done():
+					return 0, ctx.Err()
+				}
+			})
+			if err != nil || n != i {
+				return provisioned{}, fmt.Errorf("step %d gave %d: %w", i, n, err)
+			}
+		}
+		return provisioned{in.Steps, float64(time.Since(began).Microseconds()) / 1000}, nil
+	})
+
+func durable(r *flue.Render) string {
+	flue.UseTool(r, provision)
 	return chat(r)
 }
 
