@@ -29,6 +29,25 @@ func BenchmarkPrepareArguments(b *testing.B) {
 	}
 }
 
+func BenchmarkDecodeArguments(b *testing.B) {
+	s, err := schema.Arguments[refundInput](nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, bb := range []struct{ name, in string }{
+		{"fits", `{"orderId":"ORD-2024-0042","reason":"late","items":[1,2,3]}`},
+		{"refused", `{"orderId":"ORD-2024-0042","reason":"later","items":"1,2,3"}`},
+	} {
+		b.Run(bb.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				var v refundInput
+				_, err = s.DecodeArguments(bb.in, &v)
+			}
+		})
+	}
+}
+
 func BenchmarkDecode(b *testing.B) {
 	s, err := schema.For[refundInput]()
 	if err != nil {

@@ -42,22 +42,46 @@ func TestDecodeArguments(t *testing.T) {
 		repairs  string
 		problem  string // what the error has, if it is one
 	}{
-		{"twice encoded", `{"queries":"[\"test\"]","target":"{\"kind\":\"agent\",\"name\":\"r\"}"}`,
-			searchInput{Queries: []string{"test"}, Target: &target{"agent", "r"}}, "decoded queries, decoded target", ""},
-		{"a number and a boolean in strings", `{"queries":[],"maxBytes":"200000","auto_open":"false"}`,
-			searchInput{Queries: []string{}, MaxBytes: 200000, AutoOpen: &no}, "decoded maxBytes, decoded auto_open", ""},
-		{"text stays text", `{"queries":["[1]","7"],"content":"[1,2]"}`,
-			searchInput{Queries: []string{"[1]", "7"}, Content: "[1,2]"}, "", ""},
-		{"a large integer", `{"queries":[],"big":12345678901234567890,"exact":12345678901234567890,"raw":{"n":12345678901234567890}}`,
-			searchInput{Queries: []string{}, Big: 12345678901234567890, Exact: "12345678901234567890", Raw: json.RawMessage(`{"n":12345678901234567890}`)}, "", ""},
-		{"a large integer in a string", `{"queries":[],"big":"12345678901234567890"}`,
-			searchInput{Queries: []string{}, Big: 12345678901234567890}, "decoded big", ""},
-		{"half a surrogate pair", `{"queries":["\ud83d"],"raw":"\ud83d"}`,
-			searchInput{Queries: []string{"\uFFFD"}, Raw: json.RawMessage("\"\uFFFD\"")}, "unicode queries[0], unicode raw", ""},
-		{"null for what is optional", `{"queries":[],"target":null,"maxBytes":null,"content":null}`,
-			searchInput{Queries: []string{}}, "null target, null maxBytes, null content", ""},
-		{"null that is allowed stays", `{"queries":[],"raw":null}`,
-			searchInput{Queries: []string{}, Raw: json.RawMessage(`null`)}, "", ""},
+		{
+			"twice encoded", `{"queries":"[\"test\"]","target":"{\"kind\":\"agent\",\"name\":\"r\"}"}`,
+			searchInput{Queries: []string{"test"}, Target: &target{"agent", "r"}},
+			"decoded queries, decoded target", "",
+		},
+		{
+			"a number and a boolean in strings", `{"queries":[],"maxBytes":"200000","auto_open":"false"}`,
+			searchInput{Queries: []string{}, MaxBytes: 200000, AutoOpen: &no},
+			"decoded maxBytes, decoded auto_open", "",
+		},
+		{
+			"text stays text", `{"queries":["[1]","7"],"content":"[1,2]"}`,
+			searchInput{Queries: []string{"[1]", "7"}, Content: "[1,2]"},
+			"", "",
+		},
+		{
+			"a large integer", `{"queries":[],"big":12345678901234567890,"exact":12345678901234567890,"raw":{"n":12345678901234567890}}`,
+			searchInput{Queries: []string{}, Big: 12345678901234567890, Exact: "12345678901234567890", Raw: json.RawMessage(`{"n":12345678901234567890}`)},
+			"", "",
+		},
+		{
+			"a large integer in a string", `{"queries":[],"big":"12345678901234567890"}`,
+			searchInput{Queries: []string{}, Big: 12345678901234567890},
+			"decoded big", "",
+		},
+		{
+			"half a surrogate pair", `{"queries":["\ud83d"],"raw":"\ud83d"}`,
+			searchInput{Queries: []string{"\uFFFD"}, Raw: json.RawMessage("\"\uFFFD\"")},
+			"unicode queries[0], unicode raw", "",
+		},
+		{
+			"null for what is optional", `{"queries":[],"target":null,"maxBytes":null,"content":null}`,
+			searchInput{Queries: []string{}},
+			"null target, null maxBytes, null content", "",
+		},
+		{
+			"null that is allowed stays", `{"queries":[],"raw":null}`,
+			searchInput{Queries: []string{}, Raw: json.RawMessage(`null`)},
+			"", "",
+		},
 		{"nothing", ``, searchInput{}, "", "queries: is required"},
 		{"blank", " \n", searchInput{}, "", "queries: is required"},
 		{"null", `null`, searchInput{}, "", "queries: is required"},
@@ -268,4 +292,21 @@ func TestMethodsThatPanic(t *testing.T) {
 	}()
 	_, err = s.DecodeArguments(`{"f":"x"}`, new(input))
 	t.Errorf("error %v", err)
+}
+
+func TestHints(t *testing.T) {
+	s := mustParse(t, `{"type":"object","properties":{"name":{},"maxBytes":{},"orderId":{},"id":{},"größe":{}},"additionalProperties":false}`)
+	for key, want := range map[string]string{
+		"nmae": "name", "names": "name", "nam": "name", "Name": "name", "max_bytes": "maxBytes", "MAX-BYTES": "maxBytes", "oderId": "orderId", "order": "orderId",
+		"größße": "größe", "x": "", "age": "", "di": "id", "": "", strings.Repeat("n", 1000): "",
+	} {
+		in, err := json.Marshal(map[string]int{key: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = s.DecodeArguments(string(in), new(map[string]any))
+		if err == nil || !forModel(err) || strings.Contains(err.Error(), "did you mean") != (want != "") || !strings.Contains(err.Error(), "did you mean "+want+"?") && want != "" {
+			t.Errorf("%.20q: error %v, want the hint %q", key, err, want)
+		}
+	}
 }

@@ -246,24 +246,29 @@ func fold(s string) string {
 	return strings.NewReplacer("_", "", "-", "", " ", "").Replace(strings.ToLower(s))
 }
 
-// distance is the number of insertions, deletions and replacements between a
-// and b.
+// distance is the number of insertions, deletions, replacements and swaps of
+// neighbours between a and b.
 func distance(a, b string) int {
 	from, to := []rune(a), []rune(b)
-	row := make([]int, len(to)+1)
-	for j := range row {
-		row[j] = j
+	var older []int // the row before the one above
+	above := make([]int, len(to)+1)
+	for j := range above {
+		above[j] = j
 	}
 	for i, r := range from {
-		diagonal := row[0]
+		row := make([]int, len(to)+1)
 		row[0] = i + 1
 		for j, q := range to {
-			cost := diagonal
+			cost := above[j]
 			if r != q {
-				cost = 1 + min(diagonal, row[j], row[j+1])
+				cost = 1 + min(above[j], above[j+1], row[j])
 			}
-			diagonal, row[j+1] = row[j+1], cost
+			if i > 0 && j > 0 && r == to[j-1] && from[i-1] == q {
+				cost = min(cost, older[j-1]+1)
+			}
+			row[j+1] = cost
 		}
+		older, above = above, row
 	}
-	return row[len(to)]
+	return above[len(to)]
 }
