@@ -74,11 +74,11 @@ func (s *Schema) fields(t reflect.Type) error {
 }
 
 // DecodeArguments decodes the arguments of a tool call, the text that a model
-// wrote, into the value that into points to. It checks and decodes once; the
+// wrote, into the value that into points to, and returns what it has decoded: one
+// JSON object in the form of [Schema.Normalize]. It checks and decodes once; the
 // text itself is for the caller to keep.
 //
-// Arguments that fit are not touched. Beyond what [Schema.Normalize] does, it
-// accepts
+// Arguments that fit are not touched. Beyond what Normalize does, it accepts
 //
 //   - nothing, white space or null for no arguments,
 //   - an array, object, number or boolean inside a string, once and only where
@@ -91,41 +91,32 @@ func (s *Schema) fields(t reflect.Type) error {
 //
 // When a method of the value panics, so does DecodeArguments: that is a fault
 // of the program, which the model should not be told.
-func (s *Schema) DecodeArguments(arguments string, into any) ([]Repair, error) {
-	_, repairs, err := s.arguments(arguments, into)
-	return repairs, err
-}
-
-// PrepareArguments does the same without decoding. It returns one JSON object
-// in the form of [Schema.Normalize]. A panic of a method is an error here.
-func (s *Schema) PrepareArguments(arguments string) (_ json.RawMessage, _ []Repair, err error) {
-	scratch := s.scratch()
-	if scratch != nil {
-		defer recovered(&err, scratch)
-	}
-	doc, repairs, err := s.arguments(arguments, scratch)
-	if err != nil {
-		return nil, nil, err
-	}
-	return doc.bytes(), repairs, nil
-}
-
-func (s *Schema) arguments(raw string, into any) (*document, []Repair, error) {
+func (s *Schema) DecodeArguments(arguments string, into any) (json.RawMessage, []Repair, error) {
 	var repairs []Repair
-	if blank := strings.Trim(raw, " \t\r\n"); blank == "" || blank == "null" {
-		raw = "{}"
+	if blank := strings.Trim(arguments, " \t\r\n"); blank == "" || blank == "null" {
+		arguments = "{}"
 		repairs = append(repairs, Repair{Kind: EmptyArguments})
 	}
-	doc, err := parse(raw)
+	doc, err := parse(arguments)
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, path := range doc.broken {
 		repairs = append(repairs, Repair{Path: path, Kind: UnicodeReplaced})
 	}
-	more, err := s.read(doc, lenient, into)
+	clean, more, err := s.read(doc, lenient, into)
 	if err != nil {
 		return nil, nil, err
 	}
-	return doc, append(repairs, more...), nil
+	return clean, append(repairs, more...), nil
+}
+
+// PrepareArguments is [Schema.DecodeArguments] for a caller that wants no value.
+// A panic of a method is an error here.
+func (s *Schema) PrepareArguments(arguments string) (_ json.RawMessage, _ []Repair, err error) {
+	scratch := s.scratch()
+	if scratch != nil {
+		defer recovered(&err, scratch)
+	}
+	return s.DecodeArguments(arguments, scratch)
 }

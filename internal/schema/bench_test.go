@@ -42,7 +42,7 @@ func BenchmarkDecodeArguments(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				var v refundInput
-				_, err = s.DecodeArguments(bb.in, &v)
+				_, _, err = s.DecodeArguments(bb.in, &v)
 			}
 		})
 	}

@@ -106,7 +106,7 @@ func TestDecodeArguments(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var got searchInput
-			repairs, err := s.DecodeArguments(tt.in, &got)
+			clean, repairs, err := s.DecodeArguments(tt.in, &got)
 			if tt.problem != "" {
 				if !forModel(err) || !strings.Contains(err.Error(), tt.problem) {
 					t.Errorf("error %v, want it to have %q", err, tt.problem)
@@ -118,6 +118,10 @@ func TestDecodeArguments(t *testing.T) {
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("arrived as (-want +got):\n%s", diff)
+			}
+			var again searchInput
+			if same, more, err := s.DecodeArguments(string(clean), &again); err != nil || len(more) > 0 || string(same) != string(clean) || !cmp.Equal(again, got) {
+				t.Errorf("%s was returned, and that gives %+v, %s, %v, %v", clean, again, same, more, err)
 			}
 			said := make([]string, 0, len(repairs))
 			for _, r := range repairs {
@@ -163,7 +167,7 @@ func TestUnionsDecode(t *testing.T) {
 					t.Fatal(err)
 				}
 				got := input{"untouched"}
-				if _, err := s.DecodeArguments(tt.in, &got); err != nil || got.Value != tt.want {
+				if _, _, err := s.DecodeArguments(tt.in, &got); err != nil || got.Value != tt.want {
 					t.Errorf("%s with %s gave %v, %v; want %v", s, tt.in, got.Value, err, tt.want)
 				}
 			}
@@ -185,7 +189,7 @@ func TestAllProblemsAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = s.DecodeArguments(`{"when":"noon","wait":"5","data":"!","count":9223372036854775808,"knd":"a","days":["2026-01-02T15:04:05Z","monday","friday"]}`, new(input))
+	_, _, err = s.DecodeArguments(`{"when":"noon","wait":"5","data":"!","count":9223372036854775808,"knd":"a","days":["2026-01-02T15:04:05Z","monday","friday"]}`, new(input))
 	want := `8 problems:
 - kind: is required; expected one of "a", "b"
 - when: expected a date and time such as "2026-01-02T15:04:05Z", got the string "noon"
@@ -205,7 +209,7 @@ func TestAllProblemsAtOnce(t *testing.T) {
 	days := `{"when":"2026-01-02T15:04:05Z","wait":"5s","data":"","count":1,"kind":"a","days":[` + strings.TrimSuffix(strings.Repeat(`"`+strings.Repeat("x", 1000)+`",`, 5000), ",") + `]}`
 	for _, s := range []*schema.Schema{s, mustParse(t, `{"type":"object"}`)} { // found by the schema, and by the type alone
 		var v *schema.ValidationError
-		if _, err := s.DecodeArguments(days, new(input)); !errors.As(err, &v) || len(v.Problems) != schema.MaxProblems || v.More != 5000-schema.MaxProblems || !forModel(err) {
+		if _, _, err := s.DecodeArguments(days, new(input)); !errors.As(err, &v) || len(v.Problems) != schema.MaxProblems || v.More != 5000-schema.MaxProblems || !forModel(err) {
 			t.Errorf("error %.500v", err)
 		}
 	}
@@ -267,7 +271,7 @@ func TestArguments(t *testing.T) {
 	s := mustParse(t, byHand)
 	for in, want := range map[string]query{`{"path":"a"}`: {"a", 10}, `{"path":"a","limit":3}`: {"a", 3}} {
 		var got query
-		if _, err := s.DecodeArguments(in, &got); err != nil || got != want {
+		if _, _, err := s.DecodeArguments(in, &got); err != nil || got != want {
 			t.Errorf("%s gave %+v, %v", in, got, err)
 		}
 	}
@@ -290,7 +294,7 @@ func TestMethodsThatPanic(t *testing.T) {
 			t.Error("DecodeArguments hid the panic of a method")
 		}
 	}()
-	_, err = s.DecodeArguments(`{"f":"x"}`, new(input))
+	_, _, err = s.DecodeArguments(`{"f":"x"}`, new(input))
 	t.Errorf("error %v", err)
 }
 
@@ -304,7 +308,7 @@ func TestHints(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = s.DecodeArguments(string(in), new(map[string]any))
+		_, _, err = s.DecodeArguments(string(in), new(map[string]any))
 		if err == nil || !forModel(err) || strings.Contains(err.Error(), "did you mean") != (want != "") || !strings.Contains(err.Error(), "did you mean "+want+"?") && want != "" {
 			t.Errorf("%.20q: error %v, want the hint %q", key, err, want)
 		}

@@ -51,14 +51,14 @@ func feature[T any](name, shown, in string, want T, bad refused) func(*testing.T
 			t.Errorf("%s: the model is shown %s, want it to have %s", name, s, shown)
 		}
 		var got T
-		if _, err := s.DecodeArguments(in, &got); err != nil {
+		if _, _, err := s.DecodeArguments(in, &got); err != nil {
 			t.Fatalf("%s: %s: %v", name, in, err)
 		}
 		if diff := cmp.Diff(want, got, cmp.Exporter(func(reflect.Type) bool { return true }), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 			t.Errorf("%s: %s arrived as (-want +got):\n%s", name, in, diff)
 		}
 		for in, problem := range bad {
-			_, err := s.DecodeArguments(in, new(T))
+			_, _, err := s.DecodeArguments(in, new(T))
 			var v *schema.ValidationError
 			if !errors.As(err, &v) || !strings.Contains(err.Error(), problem) {
 				t.Errorf("%s: %s: error %v, want it to have %q", name, in, err, problem)

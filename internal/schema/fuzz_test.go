@@ -62,7 +62,7 @@ func FuzzDecodeArguments(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, in string) {
 		var got rich
-		if _, err := s.DecodeArguments(in, &got); err != nil {
+		if _, _, err := s.DecodeArguments(in, &got); err != nil {
 			if !forModel(err) {
 				t.Fatalf("%q: %d bytes: %.2000v", in, len(err.Error()), err)
 			}
@@ -73,7 +73,7 @@ func FuzzDecodeArguments(f *testing.F) {
 			t.Fatalf("%q arrived as %+v: %v", in, got, err)
 		}
 		var again rich
-		repairs, err := s.DecodeArguments(string(written), &again)
+		_, repairs, err := s.DecodeArguments(string(written), &again)
 		if err != nil || len(repairs) > 0 {
 			t.Fatalf("%q was written as %s: %v, %v", in, written, repairs, err)
 		}
@@ -134,7 +134,7 @@ func FuzzForType(f *testing.F) {
 			return
 		}
 		into := reflect.New(typ).Interface()
-		if repairs, err := s.DecodeArguments(string(prepared), into); err != nil || len(repairs) > 0 {
+		if _, repairs, err := s.DecodeArguments(string(prepared), into); err != nil || len(repairs) > 0 {
 			t.Fatalf("%v: %q was prepared as %s: %v, %v", typ, arguments, prepared, repairs, err)
 		}
 		if written, err := schema.Marshal(into); err == nil {

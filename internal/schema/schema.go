@@ -125,10 +125,8 @@ func (s *Schema) Normalize(raw []byte) (_ json.RawMessage, err error) {
 	if scratch != nil {
 		defer recovered(&err, scratch)
 	}
-	if _, err := s.read(doc, strict, scratch); err != nil {
-		return nil, err
-	}
-	return doc.bytes(), nil
+	clean, _, err := s.read(doc, strict, scratch)
+	return clean, err
 }
 
 // scratch returns a pointer to a value of the type that the schema was inferred
@@ -149,7 +147,7 @@ func (s *Schema) Decode(raw []byte, into any) (err error) {
 		return err
 	}
 	defer recovered(&err, into)
-	_, err = s.read(doc, strict, into)
+	_, _, err = s.read(doc, strict, into)
 	return err
 }
 

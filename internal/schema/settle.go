@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"encoding/json"
 	"errors"
 	"reflect"
 )
@@ -78,24 +79,29 @@ func (s *Schema) settle(doc *document, l leniency) ([]Repair, error) {
 	return repairs, nil
 }
 
-// read settles the document and decodes it, unless into is nil. Its error has all
-// that is wrong, for the schema and for the type. A method of that type may panic.
-func (s *Schema) read(doc *document, l leniency, into any) ([]Repair, error) {
+// read settles the document, decodes it unless into is nil, and returns it. Its
+// error has all that is wrong, for the schema and for the type. A method of that
+// type may panic.
+func (s *Schema) read(doc *document, l leniency, into any) (json.RawMessage, []Repair, error) {
 	repairs, err := s.settle(doc, l)
 	if l == lenient && err == nil && doc.root.kind != object {
 		// A schema for something else than an object could let it pass.
 		err = problem("", "expected an object with the arguments", showGot(doc.root))
 	}
-	var bad *ValidationError
-	t := reflect.TypeOf(into)
-	switch {
-	case into == nil:
-	case err == nil:
-		err = decode(doc.bytes(), into)
-	case errors.As(err, &bad) && t.Kind() == reflect.Pointer:
-		bad.add(misfits(doc, t.Elem()))
+	if err != nil {
+		var bad *ValidationError
+		if t := reflect.TypeOf(into); t != nil && t.Kind() == reflect.Pointer && errors.As(err, &bad) {
+			bad.add(misfits(doc, t.Elem()))
+		}
+		return nil, nil, err
 	}
-	return repairs, err
+	clean := doc.bytes()
+	if into != nil {
+		if err := decode(clean, into); err != nil {
+			return nil, nil, err
+		}
+	}
+	return clean, repairs, nil
 }
 
 // repair tries the corrections on a copy, and returns them if the copy fits
