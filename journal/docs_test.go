@@ -56,7 +56,7 @@ func TestDocumentedKinds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, b := range life() {
+	for _, b := range lives() {
 		for _, r := range b.Records {
 			if _, unknown := r.(*journal.Unknown); !unknown && !strings.Contains(string(text), "\n| `"+string(r.Kind())+"` |") {
 				t.Errorf("the kind %s is not in docs/journal.md", r.Kind())

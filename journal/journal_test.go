@@ -19,10 +19,9 @@ import (
 
 var update = flag.Bool("update", false, "write the golden journal")
 
-// life is a journal with a record of every kind.
+// life is a journal with a record of every kind that the first release wrote.
 func life() []journal.Batch {
 	ms := int64(12)
-	at := func(i int) time.Time { return time.UnixMilli(1_764_461_667_000 + int64(i)).UTC() }
 	batches := [][]journal.Record{
 		{&journal.Born{Agent: "a", ID: "c1", UID: "inst_1", Incarnation: "inc_1", InitialData: jsontext.Value(`{"issue":7}`)}},
 		{&journal.Admitted{Submission: "sub_1", Origin: "direct", Traceparent: "00-1", Message: journal.Message{
@@ -58,16 +57,95 @@ func life() []journal.Batch {
 		},
 		{&journal.Unknown{Name: "from_the_future", Version: 2, Optional: true, Data: jsontext.Value(`{"x":[1]}`)}},
 	}
+	return timed(batches)
+}
+
+// hooksLife is a journal with a record of every kind, seam and purpose that came
+// with hooks, and with every member that they have.
+func hooksLife() []journal.Batch {
+	return timed([][]journal.Record{
+		{&journal.Born{Agent: "a", ID: "c2", UID: "inst_2", Incarnation: "inc_2"}},
+		{&journal.Admitted{Submission: "sub_1", Message: journal.Message{Kind: journal.User, Body: "release 1.0"}}},
+		{&journal.Admitted{Submission: "sub_2", Message: journal.Message{Kind: journal.User, Body: "and 1.1"}}},
+		{&journal.Attempt{Submission: "sub_1", Ordinal: 1, Reason: "first", Deadline: 1_764_465_267_000, MaxAttempts: 10}},
+		{&journal.Step{Scope: journal.StartScope("sub_1"), Name: "open the ticket", Value: jsontext.Value(`{"id":7}`)}},
+		{
+			&journal.Entry{ID: "e1", Submission: "sub_1", Purpose: journal.Input, Message: journal.Message{Kind: journal.User, Body: "release 1.0"}},
+			&journal.Entry{ID: "e2", Submission: "sub_1", Purpose: journal.Appended, Message: journal.Message{Kind: journal.Signal, Type: "ticket", Body: "Ticket 7 is open.", Attributes: map[string]string{"id": "7"}, TagName: "ticket"}},
+			&journal.State{Name: "ticket", Value: jsontext.Value(`7`)},
+			&journal.Data{Response: "r1", Submission: "sub_1", Opens: true, Name: "progress", Value: jsontext.Value(`{"percent":1.50}`)},
+			&journal.Metadata{Response: "r1", Submission: "sub_1", Opens: true, Value: jsontext.Value(`{"by":{"name":"a"}}`)},
+			&journal.Seam{Name: journal.SeamStart, Submission: "sub_1", Response: "r1", Settings: &journal.Settings{
+				Model: "p/m", Thinking: "high", Compaction: &journal.Compaction{Off: true, ReserveTokens: 1000, KeepRecentTokens: 2000, Model: "p/small"},
+			}},
+			&journal.Resources{Baseline: true, Instructions: "00aa", Declared: []journal.Resource{
+				{Kind: journal.ResourceTool, Name: "approve", Description: "Approve.", Digest: "11bb"},
+				{Kind: journal.ResourceSkill, Name: "notes", Description: "How to write notes."},
+				{Kind: journal.ResourceSubagent, Name: "reviewer"},
+			}},
+			&journal.TurnStarted{Turn: "t1", Response: "r1", Submission: "sub_1", Provider: "p", Model: "m"},
+		},
+		{&journal.TurnDone{Turn: "t1", Response: "r1", Submission: "sub_1", Stop: journal.StopToolUse, Provider: "p", Model: "m", Blocks: []journal.Block{
+			{Kind: journal.ToolCall, Call: "c1", Name: "approve", Arguments: `{}`},
+		}}},
+		{&journal.Step{Scope: journal.CallScope("c1"), Name: "charge"}},
+		{&journal.Step{Scope: journal.CallScope("c1"), Name: "charge", Value: jsontext.Value(`null`)}},
+		{&journal.Data{Response: "r1", Submission: "sub_1", Name: "progress", Value: jsontext.Value(`{"percent":50}`)}},
+		{
+			&journal.Outcome{Turn: "t1", Response: "r1", Call: "c1", Tool: "approve", Content: "ok", Output: jsontext.Value(`"ok"`), Writes: []journal.VarWrite{{Seq: 1, Name: "approved", Value: jsontext.Value(`true`)}}},
+			&journal.ToolBatch{Turn: "t1"},
+			&journal.Entry{ID: "e3", Submission: "sub_2", Purpose: journal.Input, Turn: "t1", Message: journal.Message{Kind: journal.User, Body: "and 1.1"}},
+			&journal.Seam{Name: journal.SeamStart, Submission: "sub_2"},
+			&journal.Entry{ID: "e4", Submission: "sub_1", Purpose: journal.Narration, Turn: "t1", Message: journal.Message{
+				Kind: journal.Signal, Type: journal.SignalResources, Body: "New tool available:\n- **publish**\nAll available tools: approve, publish", Attributes: map[string]string{"resource": "tool"},
+			}},
+			&journal.Entry{ID: "e5", Submission: "sub_1", Purpose: journal.Narration, Turn: "t1", Message: journal.Message{Kind: journal.Signal, Type: journal.SignalInstructions, Body: "System instructions updated."}},
+			&journal.Resources{Instructions: "22cc", Declared: []journal.Resource{
+				{Kind: journal.ResourceTool, Name: "approve", Description: "Approve.", Digest: "11bb"},
+				{Kind: journal.ResourceTool, Name: "publish", Digest: "33dd", After: "c1"},
+			}},
+			&journal.TurnStarted{Turn: "t2", Response: "r1", Submission: "sub_1", Provider: "p", Model: "m"},
+		},
+		{&journal.TurnDone{Turn: "t2", Response: "r1", Submission: "sub_1", Stop: journal.StopEnd, Provider: "p", Model: "m", Blocks: []journal.Block{{Kind: journal.Text, Text: "Released."}}}},
+		{
+			&journal.Entry{ID: "e6", Submission: "sub_1", Purpose: journal.Appended, Turn: "t2", Message: journal.Message{Kind: journal.Signal, Type: "check", Body: "Where are the notes?"}},
+			&journal.Seam{Name: journal.SeamCycle, Submission: "sub_1"},
+			&journal.TurnStarted{Turn: "t3", Response: "r1", Submission: "sub_1", Provider: "p", Model: "m"},
+		},
+		{&journal.TurnDone{Turn: "t3", Response: "r1", Submission: "sub_1", Stop: journal.StopEnd, Provider: "p", Model: "m", Blocks: []journal.Block{{Kind: journal.Text, Text: "Here."}}}},
+		{&journal.Admitted{Submission: "sub_3", Message: journal.Message{Kind: journal.User, Body: "thanks"}}},
+		{
+			&journal.Seam{Name: journal.SeamFinish, Submission: "sub_1"},
+			&journal.Entry{ID: "e7", Submission: "sub_3", Purpose: journal.Input, Turn: "t3", Message: journal.Message{Kind: journal.User, Body: "thanks"}},
+			&journal.Seam{Name: journal.SeamStart, Submission: "sub_3"},
+			&journal.TurnStarted{Turn: "t4", Response: "r1", Submission: "sub_1", Provider: "p", Model: "m"},
+		},
+		{
+			&journal.TurnDone{Turn: "t4", Response: "r1", Submission: "sub_1", Stop: journal.StopEnd, Provider: "p", Model: "m", Blocks: []journal.Block{{Kind: journal.Text, Text: "You are welcome."}}},
+			&journal.Metadata{Response: "r1", Submission: "sub_1", Value: jsontext.Value(`{"by":{"turns":4}}`)},
+			&journal.Seam{Name: journal.SeamClosed, Submission: "sub_1"},
+			&journal.Settled{Submission: "sub_2", Outcome: journal.Completed, AnsweredBy: "sub_1"},
+			&journal.Settled{Submission: "sub_3", Outcome: journal.Completed, AnsweredBy: "sub_1"},
+			&journal.Settled{Submission: "sub_1", Outcome: journal.Completed, AnsweredBy: "sub_1"},
+		},
+	})
+}
+
+// lives are batches with a record of every kind that there is.
+func lives() []journal.Batch { return append(life(), hooksLife()...) }
+
+// timed makes batches of records, a millisecond apart.
+func timed(batches [][]journal.Record) []journal.Batch {
 	out := make([]journal.Batch, len(batches))
 	for i, rs := range batches {
-		out[i] = journal.Batch{At: at(i), Records: rs}
+		out[i] = journal.Batch{At: time.UnixMilli(1_764_461_667_000 + int64(i)).UTC(), Records: rs}
 	}
 	return out
 }
 
 func TestRoundTrip(t *testing.T) {
 	kinds := make(map[journal.Kind]bool)
-	for i, b := range life() {
+	for i, b := range lives() {
 		data, err := journal.Encode(b)
 		if err != nil {
 			t.Fatal(err)
@@ -83,7 +161,7 @@ func TestRoundTrip(t *testing.T) {
 			kinds[r.Kind()] = true
 		}
 	}
-	if len(kinds) != 15 { // the fourteen, and an unknown one
+	if len(kinds) != 19 { // the eighteen, and an unknown one
 		t.Errorf("%d kinds are tried: %v", len(kinds), kinds)
 	}
 }
@@ -91,9 +169,50 @@ func TestRoundTrip(t *testing.T) {
 // A journal that the first release wrote must be read for ever, to the same
 // state.
 func TestJournalOfTheFirstRelease(t *testing.T) {
-	path := filepath.Join("testdata", "v1.jsonl")
+	st := golden(t, "v1.jsonl", life())
+	if st.Phase != fold.Idle || st.Unsettled() || string(st.Vars["n"]) != "true" || string(st.Vars["s"]) != "[1,2]" || len(st.Context) != 4 {
+		t.Errorf("the state is %+v", st)
+	}
+	if st.Told != nil || st.Baseline != nil || len(st.Steps) != 0 {
+		t.Errorf("it knows nothing of hooks, and the state has %+v, %+v, %+v", st.Told, st.Baseline, st.Steps)
+	}
+}
+
+// So must one of an agent with hooks.
+func TestJournalOfHooks(t *testing.T) {
+	st := golden(t, "v1-hooks.jsonl", hooksLife())
+	if st.Phase != fold.Idle || st.Unsettled() || string(st.Vars["ticket"]) != "7" || string(st.Vars["approved"]) != "true" {
+		t.Errorf("the state is %+v", st)
+	}
+	if len(st.Steps) != 0 || st.Delivery.Body != "thanks" {
+		t.Errorf("steps %v are left, the delivery is %+v", st.Steps, st.Delivery)
+	}
+	if len(st.Baseline.Declared) != 3 || len(st.Told.Declared) != 2 || st.Told.Declared[1].After != "c1" {
+		t.Errorf("the baseline is %+v, told was %+v", st.Baseline, st.Told)
+	}
+	var context []string
+	for _, it := range st.Context {
+		switch {
+		case it.Entry != nil:
+			context = append(context, string(it.Entry.Purpose))
+		case it.Turn != nil:
+			context = append(context, it.Turn.Turn)
+		default:
+			context = append(context, it.Outcomes[0].Call)
+		}
+	}
+	want := []string{"input", "appended", "t1", "c1", "input", "narration", "narration", "t2", "appended", "t3", "input", "t4"}
+	if diff := cmp.Diff(want, context); diff != "" {
+		t.Errorf("the model's context (-want +got):\n%s", diff)
+	}
+}
+
+// golden holds what is written of the batches to the file, and folds the file.
+func golden(t *testing.T, name string, batches []journal.Batch) *fold.State {
+	t.Helper()
+	path := filepath.Join("testdata", name)
 	var lines [][]byte
-	for _, b := range life() {
+	for _, b := range batches {
 		data, err := journal.Encode(b)
 		if err != nil {
 			t.Fatal(err)
@@ -125,9 +244,7 @@ func TestJournalOfTheFirstRelease(t *testing.T) {
 			}
 		}
 	}
-	if st.Phase != fold.Idle || st.Unsettled() || string(st.Vars["n"]) != "true" || string(st.Vars["s"]) != "[1,2]" || len(st.Context) != 4 {
-		t.Errorf("the state is %+v", st)
-	}
+	return st
 }
 
 // Nothing that a model, a provider or a tool says may make a batch unwritable.
@@ -194,7 +311,7 @@ func TestVersions(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	for _, b := range life() {
+	for _, b := range lives() {
 		data, err := journal.Encode(b)
 		if err != nil {
 			f.Fatal(err)
