@@ -174,22 +174,54 @@ var differences = []difference{
 		test: "internal/httpapi TestShutdownEndsWaitingReads",
 	},
 	{
-		id: "agent-written-data",
-		at: []string{"13-sdk-initial-data/note 4", "13-sdk-initial-data/note 5", "13-sdk-initial-data/history", "13-sdk-initial-data/updates"},
+		id: "message-before-its-turn",
+		at: []string{"13-sdk-initial-data/note 5", "13-sdk-initial-data/history", "13-sdk-initial-data/updates"},
 		change: func(v any) any {
-			v = walk(v, func(o map[string]any) map[string]any {
-				delete(o, "metadata")
-				if o["data"] != nil && o["text"] != nil {
-					o["data"] = map[string]any{}
+			changes, ok := v.([]any)
+			if !ok {
+				return walk(v, func(o map[string]any) map[string]any {
+					if o["metadata"] != nil {
+						delete(o, "turnId")
+					}
+					return o
+				})
+			}
+			return beginsBeforeItsTurn(changes)
+		},
+	},
+	{
+		id: "empty-signal",
+		at: []string{"13-sdk-initial-data/note 5", "13-sdk-initial-data/history", "13-sdk-initial-data/updates"},
+		change: func(v any) any {
+			return walk(v, func(o map[string]any) map[string]any {
+				if o["purpose"] == "advisory" && o["signal"] == nil {
+					o["signal"] = map[string]any{}
 				}
 				return o
 			})
-			return without(v, func(o map[string]any) bool {
-				m, _ := o["message"].(map[string]any)
-				return o["type"] == "data-progress" || o["type"] == "data-part" || o["type"] == "message-metadata" || o["role"] == "system" || m["role"] == "system"
-			})
 		},
 	},
+}
+
+// beginsBeforeItsTurn puts what began a message with metadata into three
+// changes: the message, its metadata, its first turn.
+func beginsBeforeItsTurn(changes []any) []any {
+	var out []any
+	for _, v := range changes {
+		c := v.(map[string]any)
+		if c["type"] != "message-started" || c["metadata"] == nil {
+			out = append(out, v)
+			continue
+		}
+		begun, turn := maps.Clone(c), maps.Clone(c)
+		delete(begun, "metadata")
+		delete(begun, "turnId")
+		delete(turn, "metadata")
+		out = append(out, begun, map[string]any{
+			"type": "message-metadata", "conversationId": c["conversationId"], "messageId": c["messageId"], "metadata": c["metadata"],
+		}, turn)
+	}
+	return out
 }
 
 // differencesAt returns the differences that show at a place of a recording.
@@ -374,27 +406,6 @@ func walk(v any, change func(map[string]any) map[string]any) any {
 			out[k] = walk(v[k], change)
 		}
 		return change(out)
-	}
-	return v
-}
-
-// without rebuilds a value without some of the objects in its lists.
-func without(v any, drop func(map[string]any) bool) any {
-	switch v := v.(type) {
-	case []any:
-		out := []any{}
-		for i := range v {
-			if o, ok := v[i].(map[string]any); !ok || !drop(o) {
-				out = append(out, without(v[i], drop))
-			}
-		}
-		return out
-	case map[string]any:
-		out := make(map[string]any, len(v))
-		for k := range v {
-			out[k] = without(v[k], drop)
-		}
-		return out
 	}
 	return v
 }

@@ -127,12 +127,31 @@ type issue struct {
 	Issue float64 `json:"issue"`
 }
 
-var work = flue.NewTool(flue.Tool{Name: "work", Description: "Do the work."},
-	func(context.Context, struct{}) (string, error) { return "done", nil })
+type progress struct {
+	Pct int `json:"pct"`
+}
 
+// schema has creation data, and writes what only clients see: a data part from
+// its tool, and metadata at both ends of a response. Its instruction changes when
+// it has worked.
 func schema(r *flue.Render) string {
-	flue.UseTool(r, work)
-	return chat(r)
+	count := flue.UsePersistentState(r, "count", 0)
+	shown := flue.UseDataWriter[progress](r, "progress")
+	flue.UseTool(r, flue.NewTool(flue.Tool{Name: "work", Description: "Do work and report progress."},
+		func(ctx context.Context, _ struct{}) (string, error) {
+			if err := shown.Write(ctx, progress{50}); err != nil {
+				return "", err
+			}
+			return "done", count.Update(ctx, func(n int) int { return n + 1 })
+		}))
+	flue.UseResponseStart(r, func(context.Context, *flue.ResponseStart) (flue.Metadata, error) {
+		return flue.Metadata{"startedBy": "schema-agent"}, nil
+	})
+	flue.UseResponseFinish(r, func(context.Context, *flue.ResponseFinish) (flue.Metadata, error) {
+		return flue.Metadata{"finished": true}, nil
+	})
+	issue := flue.UseInitialData[issue](r)
+	return fmt.Sprintf("%s It is about issue %v, and you have worked %d times.", chat(r), issue.Issue, count.Value())
 }
 
 // start runs a server with every agent on a database of its own, and a tap in
