@@ -75,7 +75,7 @@ const instructionsUpdated = "System instructions updated."
 
 func (d *driver) narration(signal, text string, attributes map[string]string) *journal.Entry {
 	return &journal.Entry{
-		ID: newID("entry_"), Submission: d.state.Active.Submission, Purpose: journal.Narration, Turn: d.state.Response.Turn,
+		ID: newID("entry_"), Submission: d.state.Active.Submission, Purpose: journal.Narration,
 		Message: journal.Message{Kind: journal.Signal, Type: signal, Body: text, Attributes: attributes},
 	}
 }
