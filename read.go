@@ -20,6 +20,10 @@ type Reply struct {
 
 	// Data holds what the agent streamed to clients beside the text, by name.
 	Data map[string][]json.RawMessage
+
+	// Metadata is what hooks have attached to the response, or nil; see
+	// [UseResponseStart].
+	Metadata Metadata
 }
 
 // Read waits until the submission has settled and returns the reply. If it did
@@ -82,14 +86,13 @@ func (in *Instance) reply(ctx context.Context, sub store.Submission, uid string)
 	for i := len(snap.Messages) - 1; i >= 0; i-- {
 		m := &snap.Messages[i]
 		if m.Role == wire.RoleAssistant && m.SubmissionID == r.AnsweredBy {
-			r.take(m)
-			break
+			return r, r.take(m)
 		}
 	}
 	return r, nil
 }
 
-func (r *Reply) take(m *wire.Message) {
+func (r *Reply) take(m *wire.Message) error {
 	var texts []string
 	for i := range m.Parts {
 		p := &m.Parts[i]
@@ -104,6 +107,12 @@ func (r *Reply) take(m *wire.Message) {
 		}
 	}
 	r.Text = strings.Join(texts, "\n\n")
+	if len(m.Metadata) == 0 {
+		return nil
+	}
+	var err error
+	r.Metadata, err = merged([]json.RawMessage{json.RawMessage(m.Metadata)})
+	return err
 }
 
 func submissionError(s *wire.Settlement) error {
