@@ -164,6 +164,10 @@ func (d *driver) finishHooks(u *unit) (done bool, err error) {
 	case !ok:
 		return false, d.cut(cmp.Or(d.ended(), errDeadline))
 	}
+	// What the hooks have sent to their own instance is there by now, and joins.
+	if err := d.intake(); err != nil {
+		return false, err
+	}
 	seam := &journal.Seam{Submission: d.state.Active.Submission}
 	switch continued := u.continues(); {
 	case continued && d.state.Response.Cycles >= maxCycles:
