@@ -11,7 +11,10 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/flue-go/flue/internal/engine"
+	"github.com/flue-go/flue/internal/schema"
 	"github.com/flue-go/flue/journal"
 	"github.com/flue-go/flue/store"
 	"github.com/flue-go/flue/wire"
@@ -106,11 +109,11 @@ func (in *Instance) Dispatch(ctx context.Context, m Message, options ...SendOpti
 	}
 	p := wire.Prompt{Message: m.delivery(), UID: o.UID, Create: o.CreateOnly, IdempotencyKey: o.IdempotencyKey}
 	if o.InitialData != nil {
-		data, err := json.Marshal(o.InitialData)
+		data, err := schema.Marshal(o.InitialData)
 		if err != nil {
 			return Receipt{}, fmt.Errorf("flue: encoding the initial data: %w", err)
 		}
-		p.InitialData = data
+		p.InitialData = jsontext.Value(data)
 	}
 	if err := p.Validate(); err != nil {
 		return Receipt{}, err
@@ -135,14 +138,15 @@ func (in *Instance) send(ctx context.Context, p wire.Prompt, origin string) (Rec
 	}
 	a := engine.Admission{
 		Address: in.addr, Condition: store.Condition{Create: p.Create, UID: p.UID}, NoCreate: p.UID != "",
-		InitialData: json.RawMessage(p.InitialData), Origin: origin, Traceparent: p.Traceparent, Submission: engine.NewSubmissionID(),
+		Origin: origin, Traceparent: p.Traceparent, Submission: engine.NewSubmissionID(),
 	}
 	if p.IdempotencyKey != "" {
 		a.Submission = keyedSubmission(in.addr, p.IdempotencyKey)
 	}
 	a.Message, a.Attachments = stored(a.Submission, p.Message)
 	a.Identity = identity(in.addr, p)
-	if err := in.checkInitialData(ctx, p); err != nil {
+	var err error
+	if a.InitialData, err = in.initialData(ctx, p); err != nil {
 		return Receipt{}, err
 	}
 	r, err := in.rt.engine.Admit(ctx, a)
@@ -156,27 +160,30 @@ func (in *Instance) send(ctx context.Context, p wire.Prompt, origin string) (Rec
 	return out, nil
 }
 
-// checkInitialData holds the data of a message that may create the instance to
-// the agent's schema.
-func (in *Instance) checkInitialData(ctx context.Context, p wire.Prompt) error {
+// initialData holds the data of a message that may create the instance to the
+// agent's schema, and returns what to record: what was sent, with the schema's
+// defaults.
+func (in *Instance) initialData(ctx context.Context, p wire.Prompt) (json.RawMessage, error) {
+	sent := json.RawMessage(p.InitialData)
 	s := in.rt.agents[in.addr.Agent].InitialData
 	if s == nil || p.UID != "" {
-		return nil
+		return sent, nil
 	}
 	_, err := in.rt.engine.Instance(ctx, in.addr)
 	if err == nil {
-		return nil // the instance has its data; what comes later is ignored
+		return sent, nil // the instance has its data; what comes later is ignored
 	}
 	if !errors.Is(err, store.ErrNotFound) {
-		return fmt.Errorf("flue: looking %s up: %w", in.addr, err)
+		return nil, fmt.Errorf("flue: looking %s up: %w", in.addr, err)
 	}
-	if p.InitialData == nil {
-		return wire.InitialDataMismatch("no initialData was sent")
+	if sent == nil {
+		return nil, wire.InitialDataMismatch("no initialData was sent")
 	}
-	if err := s.Validate(json.RawMessage(p.InitialData)); err != nil {
-		return wire.InitialDataMismatch(err.Error())
+	whole, err := s.s.Normalize(sent)
+	if err != nil {
+		return nil, wire.InitialDataMismatch(err.Error())
 	}
-	return nil
+	return whole, nil
 }
 
 // refused is what a store's refusal means to the sender.

@@ -13,8 +13,11 @@ type Schema struct{ s *schema.Schema }
 
 // SchemaFor returns the schema of a Go type: its JSON form, with the
 // restrictions of the struct tags jsonschema (a description), enum, min, max,
-// minLength, maxLength, pattern, format, default and example. It panics if the
-// type has no schema or a tag is wrong, as regexp.MustCompile does.
+// exclusiveMin, exclusiveMax, minLength, maxLength, minItems, maxItems, pattern,
+// format (date, date-time, email, hostname, ipv4, ipv6, time, uri, uuid), default
+// and example. A field that is a pointer, or has omitempty or omitzero, may be
+// left out. It panics if the type has no schema or a tag is wrong, as
+// regexp.MustCompile does.
 func SchemaFor[T any]() *Schema {
 	s, err := schema.For[T]()
 	if err != nil {

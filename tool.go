@@ -133,7 +133,11 @@ func makeTool[In, Out any](t Tool, hasFunc bool, fn func(ctx context.Context, w 
 	if err := t.validate(hasFunc); err != nil {
 		return nil, err
 	}
-	input, err := inputSchema[In](t)
+	var byHand *schema.Schema
+	if t.Input != nil {
+		byHand = t.Input.s
+	}
+	input, err := schema.Arguments[In](byHand)
 	if err != nil {
 		return nil, fmt.Errorf("flue: tool %s: its input: %w", t.Name, err)
 	}
@@ -163,10 +167,7 @@ func makeTool[In, Out any](t Tool, hasFunc bool, fn func(ctx context.Context, w 
 // decodeArguments holds what the model wrote to the schema, repaired where the
 // meaning is plain, and returns what it has decoded.
 func decodeArguments(w *engine.Work, input *schema.Schema, arguments string, into any) (json.RawMessage, error) {
-	prepared, repairs, err := input.PrepareArguments(arguments)
-	if err == nil {
-		err = input.Decode(prepared, into)
-	}
+	prepared, repairs, err := input.DecodeArguments(arguments, into)
 	if err != nil {
 		return nil, err
 	}
@@ -176,21 +177,6 @@ func decodeArguments(w *engine.Work, input *schema.Schema, arguments string, int
 		}
 	}
 	return prepared, nil
-}
-
-// inputSchema is the schema that was given, or else inferred.
-func inputSchema[In any](t Tool) (*schema.Schema, error) {
-	var s *schema.Schema
-	var err error
-	switch {
-	case t.Input != nil:
-		s = t.Input.s
-	default:
-		if s, err = schema.For[In](); err != nil {
-			return nil, err
-		}
-	}
-	return s, s.Object()
 }
 
 // maxToolName bounds the name of a tool; providers accept no longer ones.

@@ -409,19 +409,22 @@ func (w *Work) claimStep(name string) error {
 
 // append asks the driver to append the record, and returns when it is durable.
 func (w *Work) append(ctx context.Context, r journal.Record) error {
+	if w.isOver() { // its context has ended as well, which says less
+		return ErrOver
+	}
 	req := request{work: w, record: r, done: make(chan error, 1)}
 	select {
 	case w.unit.requests <- req:
 	case <-w.unit.closed:
 		return ErrOver
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return w.stopped(ctx)
 	}
 	select {
 	case err := <-req.done:
 		return err
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return w.stopped(ctx)
 	case <-w.unit.closed:
 	}
 	select {
@@ -430,6 +433,14 @@ func (w *Work) append(ctx context.Context, r journal.Record) error {
 	default:
 		return ErrOver
 	}
+}
+
+// stopped says why the work can write no longer, when its context has ended.
+func (w *Work) stopped(ctx context.Context) error {
+	if w.isOver() {
+		return ErrOver
+	}
+	return context.Cause(ctx)
 }
 
 // serve appends what running code asks for, all that is waiting in one batch.

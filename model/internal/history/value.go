@@ -11,6 +11,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/flue-go/flue/model"
 )
 
@@ -24,13 +26,14 @@ func Arguments(raw string) json.RawMessage {
 }
 
 // Object returns raw, compact and cleaned by [CleanJSON], when it is a JSON
-// object, and nil otherwise.
+// object that no strict reader refuses: no object in it has a name twice. It
+// returns nil otherwise.
 func Object(raw json.RawMessage) json.RawMessage {
 	if !bytes.HasPrefix(bytes.TrimLeft(raw, " \t\r\n"), []byte("{")) {
 		return nil
 	}
 	var b bytes.Buffer
-	if json.Compact(&b, CleanJSON(raw)) != nil {
+	if json.Compact(&b, CleanJSON(raw)) != nil || !jsontext.Value(b.Bytes()).IsValid() {
 		return nil
 	}
 	return b.Bytes()
