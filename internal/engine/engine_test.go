@@ -26,10 +26,13 @@ func TestCommitsPerMessage(t *testing.T) {
 	tests := []struct {
 		name  string
 		tools int
+		hooks bool
 		want  int
 	}{
-		{"text", 0, 3},
-		{"two tools", 2, 6},
+		{"text", 0, false, 3},
+		{"two tools", 2, false, 6},
+		{"text with hooks", 0, true, 5},
+		{"two tools with hooks", 2, true, 8},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -41,6 +44,15 @@ func TestCommitsPerMessage(t *testing.T) {
 					}
 					return engine.Result{Content: "ok"}
 				})}
+				if tt.hooks {
+					ran := []engine.Hook{{Name: "hook", Run: func(context.Context, *engine.Work) error { return nil }}}
+					w.render = func(engine.View) (*engine.Plan, error) {
+						return &engine.Plan{
+							Settings: journal.Settings{Model: "test/m"}, Tools: w.tools,
+							Start: ran, Finish: ran, ResponseStart: ran, ResponseFinish: ran,
+						}, nil
+					}
+				}
 				w.reply = func(_ context.Context, req *model.Request, yield func(model.Event, error) bool) {
 					if _, results := asked(req); tt.tools > 0 && results == 0 {
 						call(yield, "work a", "work b")
