@@ -2,6 +2,7 @@ package flue_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log"
@@ -156,13 +157,8 @@ func ExampleUseResponseFinish() {
 	}, func(*model.Request) script.Turn { return script.Say("hello") })
 	defer demo.close()
 
-	demo.say(flue.User("hi"))
-	conversation, err := demo.Conversation(context.Background())
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(string(conversation.Messages[1].Metadata))
-	// Output: {"cost":{"currency":"EUR","calls":0}}
+	fmt.Println(demo.reply(demo.send(flue.User("hi"))).Metadata["cost"])
+	// Output: map[calls:0 currency:EUR]
 }
 
 // A tool shows clients how far it is. The model sees its result only.
@@ -607,4 +603,101 @@ func Example_stateMachine() {
 	// Output:
 	// "publish" does not follow "draft": choose one of review
 	// published
+}
+
+// A Refund is what [UseRefundGate] asks for.
+type Refund struct {
+	Order string `json:"order"`
+	Cents int    `json:"cents" min:"1"`
+}
+
+// UseRefundGate offers the tool refund, whose calls wait until decided says so.
+func UseRefundGate(r *flue.Render,
+	decided func(ctx context.Context, id string) (approved bool, by string, err error),
+	refund func(ctx context.Context, in Refund, key string) (string, error),
+) {
+	waiting := flue.UsePersistentState(r, "refunds", map[string]Refund{})
+	delivery := flue.UseDelivery(r)
+
+	flue.UseTool(r, flue.NewTool(flue.Tool{Name: "refund", Description: "Refund an order. It waits for a person's approval."},
+		func(ctx context.Context, in Refund) (map[string]string, error) {
+			id := flue.CallKey(ctx)
+			if err := waiting.Update(ctx, func(all map[string]Refund) map[string]Refund {
+				all[id] = in
+				return all
+			}); err != nil {
+				return nil, err
+			}
+			return map[string]string{"status": "pending_approval", "approvalId": id}, flue.EndTurn
+		}))
+
+	flue.UseAgentStart(r, func(ctx context.Context, s *flue.AgentStart) error {
+		id := delivery.Attributes["approvalId"]
+		in, ok := waiting.Value()[id]
+		if delivery.Type != "refund-decided" || !ok {
+			return nil // another message, or one that was handled before
+		}
+		approved, by, err := decided(ctx, id)
+		if err != nil {
+			return err
+		}
+		text := by + " denied the refund. Do not ask again; ask how to proceed."
+		if approved {
+			result, err := flue.DoOnce(ctx, s.Step, "refund:"+id, func(ctx context.Context) (string, error) {
+				return refund(ctx, in, id)
+			})
+			switch {
+			case errors.Is(err, flue.ErrOutcomeUnknown):
+				text = by + " approved the refund. Whether it was made is unknown: find out."
+			case err != nil:
+				text = by + " approved the refund, and it failed: " + err.Error()
+			default:
+				text = by + " approved the refund: " + result
+			}
+		}
+		if err := waiting.Update(ctx, func(all map[string]Refund) map[string]Refund {
+			delete(all, id)
+			return all
+		}); err != nil {
+			return err
+		}
+		return s.Append(flue.Signal("refund-result", text, map[string]string{"approvalId": id}))
+	})
+}
+
+// A gate with rules of its own is made of hooks. Here decisions are kept in a table
+// of the application, and the signal only says that there is one.
+func Example_ownGate() {
+	table := make(map[string]bool) // of decisions, by the id of the call
+	demo := newExample(func(r *flue.Render) string {
+		flue.UseModel(r, "demo/any")
+		UseRefundGate(r, func(_ context.Context, id string) (bool, string, error) {
+			return table[id], "Dana", nil
+		}, func(_ context.Context, in Refund, _ string) (string, error) {
+			return fmt.Sprintf("%d cents for %s", in.Cents, in.Order), nil
+		})
+		return ""
+	}, func(req *model.Request) script.Turn {
+		if text := latest(req); strings.Contains(text, "refund-result") {
+			return script.Say(text)
+		}
+		return script.Call("refund", Refund{"o-1", 250})
+	})
+	defer demo.close()
+
+	demo.say(flue.User("It was broken."))
+	conversation, err := demo.Conversation(context.Background())
+	if err != nil {
+		log.Fatal(err)
+	}
+	var waiting struct {
+		ID string `json:"approvalId"`
+	}
+	if err := json.Unmarshal(conversation.Messages[1].Parts[0].Output, &waiting); err != nil {
+		log.Fatal(err)
+	}
+	table[waiting.ID] = true
+	heard := demo.say(flue.Signal("refund-decided", "The refund was decided.", map[string]string{"approvalId": waiting.ID}))
+	fmt.Println(strings.Split(heard, "\n")[1])
+	// Output: Dana approved the refund: 250 cents for o-1
 }
