@@ -83,6 +83,10 @@ type Decision struct {
 	By      string `json:"by"`              // who decided, for the model and for the record
 	Reason  string `json:"reason,omitzero"` // why, for the model and for the record
 
+	// Hash, if set, is the Hash of the approval that the person was shown. A
+	// decision on anything else is refused.
+	Hash string `json:"hash,omitzero"`
+
 	// Arguments, if set, replace the call's. The policy must allow edits.
 	Arguments json.RawMessage `json:"arguments,omitzero"`
 
@@ -306,6 +310,8 @@ func (in *Instance) Decide(ctx context.Context, approval string, d Decision) (Re
 	switch {
 	case a == nil:
 		return Receipt{}, &ApprovalError{approval, "no call waits for it; it was never asked for, or decided long ago"}
+	case d.Hash != "" && d.Hash != a.Hash:
+		return Receipt{}, &ApprovalError{approval, "the arguments that were shown are not those that wait"}
 	case isBlank(d.By):
 		return Receipt{}, wire.InvalidRequest("A decision says who took it: set By.")
 	case d.Approve && a.Decision == nil && a.expired(time.Now()):

@@ -36,6 +36,7 @@ const (
 	CodeToolTimeout  = wire.CodeToolTimeout
 	CodeToolConflict = wire.CodeToolConflict
 	CodeApproval     = wire.CodeApproval
+	CodeStep         = wire.CodeStep
 )
 
 // A SubmissionError says that a submission did not complete.

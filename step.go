@@ -61,6 +61,9 @@ func (e *StepError) Error() string { return fmt.Sprintf("step %q: %v", e.Step, e
 // Unwrap returns the cause.
 func (e *StepError) Unwrap() error { return e.Err }
 
+// Code returns [CodeStep].
+func (e *StepError) Code() Code { return CodeStep }
+
 // Causes of a [StepError].
 var (
 	// ErrStepReused means that the call has used the name for another step.

@@ -35,6 +35,7 @@ const (
 	CodeToolConflict       Code = "tool_name_conflict"
 	CodeHook               Code = "hook_misuse"
 	CodeApproval           Code = "approval_not_pending"
+	CodeStep               Code = "tool_step_failed"
 )
 
 // An Error is a failure that a client may be told of. The wrapped cause is for

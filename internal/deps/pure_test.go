@@ -17,7 +17,10 @@ var pure = map[string][]string{
 		"bytes", "errors", "fmt", "slices", "time", "unicode/utf8",
 		"github.com/go-json-experiment/json", "github.com/go-json-experiment/json/jsontext",
 	},
-	"internal/fold": {"cmp", "encoding/json", "errors", "fmt", "maps", "slices", "strconv", "strings"},
+	"internal/fold": {
+		"cmp", "crypto/sha256", "encoding/json", "errors", "fmt", "maps", "slices", "strconv", "strings",
+		"github.com/go-json-experiment/json/jsontext",
+	},
 	"internal/project": {
 		"bytes", "encoding/base64", "errors", "fmt", "maps", "slices", "strings", "unicode/utf8",
 		"github.com/go-json-experiment/json", "github.com/go-json-experiment/json/jsontext",

@@ -105,6 +105,9 @@ func (d *driver) cut(cause error) error {
 		if err := d.atRest(); err != nil {
 			return err
 		}
+		if d.attempt == nil {
+			return d.giveUp("")
+		}
 		return d.giveUp(d.state.Active.Submission)
 	}
 	return fmt.Errorf("the work on %s ended: %w", d.slot.addr, cause)

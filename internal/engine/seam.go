@@ -112,7 +112,7 @@ func (d *driver) finish() error {
 			return d.endWith(err)
 		}
 		if d.plan == nil {
-			return d.cut(cmp.Or(d.ended(), errDeadline))
+			return d.cut(d.cause())
 		}
 	}
 	u := d.newUnit()
@@ -130,7 +130,7 @@ func (d *driver) finish() error {
 		defer cancel()
 		if ok, err := d.hooks(ctx, u, d.plan.ResponseFinish, "", false); !ok {
 			if err == nil {
-				return d.cut(cmp.Or(d.ended(), errDeadline))
+				return d.cut(d.cause())
 			}
 			return d.endWith(err)
 		}
@@ -162,7 +162,7 @@ func (d *driver) finishHooks(u *unit) (done bool, err error) {
 	case err != nil:
 		return false, d.endWith(err)
 	case !ok:
-		return false, d.cut(cmp.Or(d.ended(), errDeadline))
+		return false, d.cut(d.cause())
 	}
 	// What the hooks have sent to their own instance is there by now, and joins.
 	if err := d.intake(); err != nil {
@@ -183,6 +183,17 @@ func (d *driver) finishHooks(u *unit) (done bool, err error) {
 		return false, err
 	}
 	return false, d.stage(seam)
+}
+
+// cause is why what a finished response still does was cut.
+func (d *driver) cause() error {
+	if err := d.ended(); err != nil {
+		return err
+	}
+	if d.e.ctx.Err() != nil {
+		return errClosing
+	}
+	return errDeadline
 }
 
 // closing is the context of what a finished response still does. It does not
