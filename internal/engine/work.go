@@ -58,7 +58,6 @@ type Work struct {
 	appended []journal.Message
 	data     []journal.Data
 	metadata []json.RawMessage
-	used     map[string]bool // names of steps
 }
 
 // ResponseSoFar is what a response has done.
@@ -93,6 +92,7 @@ type unit struct {
 	by    map[string]*Work // who wrote a name last, if a work of this unit did
 	seq   int
 	works []*Work
+	steps map[[2]string]bool // that were run, by scope and name
 }
 
 // A request asks the driver to append a record.
@@ -392,18 +392,22 @@ func (w *Work) Step(ctx context.Context, name string, once bool, fn func(ctx con
 	return value, nil
 }
 
+// claimStep gives the name of a step away. Works of one scope share its names: a
+// record says the scope only, not which of them has run the step.
 func (w *Work) claimStep(name string) error {
-	w.unit.mu.Lock()
-	defer w.unit.mu.Unlock()
+	u := w.unit
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	step := [2]string{w.scope, name}
 	switch {
 	case w.over:
 		return ErrOver
-	case w.used[name]:
+	case u.steps[step]:
 		return ErrStepReused
-	case w.used == nil:
-		w.used = make(map[string]bool)
+	case u.steps == nil:
+		u.steps = make(map[[2]string]bool)
 	}
-	w.used[name] = true
+	u.steps[step] = true
 	return nil
 }
 
