@@ -22,6 +22,12 @@
 //		return "Help customers check the status of their orders."
 //	}
 //
+// Hooks that take a function run it at fixed points of a response: [UseAgentStart]
+// before the model reads a message, [UseAgentFinish] when it is done. A tool whose
+// work must be completed whatever dies is made with [NewDurableTool]; a call that
+// needs a person's word is gated with [UseApprovalGate]. A function that calls hooks
+// is a hook, too.
+//
 // A [Runtime] runs agents. A message that it has accepted is answered exactly
 // once, by this process or by another that opens the same store later. What is
 // an error for the model's eyes, such as a tool that fails, never ends a
