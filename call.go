@@ -1,6 +1,7 @@
 package flue
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 
@@ -16,6 +17,20 @@ func withWork(ctx context.Context, w *engine.Work) context.Context {
 // workFrom returns the tool call or hook callback that ctx belongs to, or nil.
 func workFrom(ctx context.Context) *engine.Work {
 	w, _ := ctx.Value(workKey{}).(*engine.Work)
+	return w
+}
+
+type watchKey struct{}
+
+// watching is withWork for a callback that only looks on. It can log; what
+// writes finds no work in its context.
+func watching(ctx context.Context, w *engine.Work) context.Context {
+	return context.WithValue(ctx, watchKey{}, w)
+}
+
+// watcher returns the callback that looks on and that ctx belongs to, or nil.
+func watcher(ctx context.Context) *engine.Work {
+	w, _ := ctx.Value(watchKey{}).(*engine.Work)
 	return w
 }
 
@@ -45,7 +60,7 @@ func CallKey(ctx context.Context) string {
 // ctx belongs to. Its lines become events that an observer sees; the model never
 // does, and they are not stored. With any other ctx the lines go nowhere.
 func Log(ctx context.Context) *slog.Logger {
-	if w := workFrom(ctx); w != nil {
+	if w := cmp.Or(workFrom(ctx), watcher(ctx)); w != nil {
 		return w.Log
 	}
 	return slog.New(slog.DiscardHandler)

@@ -54,8 +54,7 @@ const MaxData = 1 << 20
 //
 // Durability: when Write returns nil in a tool or at the end of a response, the
 // value is stored and on its way to the clients, while the tool still runs. In
-// the callback of [UseAgentStart] or [UseResponseStart] it lands with what else
-// the callbacks make.
+// the callback of [UseAgentStart] it lands with what else the callbacks make.
 func (w *DataWriter[T]) Write(ctx context.Context, v T) error {
 	work := workFrom(ctx)
 	if work == nil {

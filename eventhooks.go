@@ -104,8 +104,8 @@ type ResponseStart struct {
 // later. The names __proto__, constructor and prototype are dropped. It may be
 // nil.
 //
-// It is for quick looks: fn gets no way to steer the response. An error fails the
-// submission.
+// It is for quick looks: fn gets no way to steer the response, and writes of state,
+// data and messages with its context fail. An error fails the submission.
 func UseResponseStart(r *Render, fn func(ctx context.Context, s *ResponseStart) (Metadata, error)) {
 	const hook = "UseResponseStart"
 	r.enterEvent(hook, fn == nil)
@@ -154,7 +154,7 @@ func observer(hook string, fn func(ctx context.Context, w *engine.Work, so Metad
 		if err != nil {
 			return err
 		}
-		add, err := fn(withWork(ctx, w), w, so)
+		add, err := fn(watching(ctx, w), w, so)
 		if err != nil || len(add) == 0 {
 			return err
 		}

@@ -173,6 +173,11 @@ func UseDispatchMessage(r *Render) func(ctx context.Context, m Message, options 
 				Agent: r.agent, Hook: hook, Reason: "its function was called during the render",
 				Fix: "A render only reads: send from a tool or from the callback of an event hook.",
 			}
+		case watcher(ctx) != nil:
+			return Receipt{}, &HookError{
+				Agent: r.agent, Hook: hook, Reason: "its function was called by a callback that only observes the response",
+				Fix: "Send from a tool or from the callback of UseAgentStart or UseAgentFinish.",
+			}
 		case self == nil:
 			return Receipt{}, &HookError{Agent: r.agent, Hook: hook, Reason: "has no runtime behind it", Fix: "Run the agent in a flue.Runtime."}
 		case len(options) > 1:

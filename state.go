@@ -126,9 +126,9 @@ func decodeState[T any](name string, raw json.RawMessage) (T, error) {
 // Errors of what only running code of an agent may do.
 var (
 	// ErrNoCall means that the context is not that of a tool call or hook
-	// callback: the function was called during a render, or with a context of
-	// its own.
-	ErrNoCall = errors.New("the context does not belong to a running tool call or hook; write from a tool or from the callback of an event hook, with the context that it was called with")
+	// callback that may write: the function was called during a render, by an
+	// observer of the response, or with a context of its own.
+	ErrNoCall = errors.New("the context does not belong to a running tool call or hook; write from a tool or from the callback of UseAgentStart or UseAgentFinish, with the context that it was called with")
 	// ErrCallOver means that the tool call or hook callback has ended or was
 	// given up.
 	ErrCallOver = engine.ErrOver

@@ -95,11 +95,11 @@ type unit struct {
 	steps map[[2]string]bool // that were run, by scope and name
 }
 
-// A request asks the driver to append a record.
+// A request asks the driver to append records, in one batch.
 type request struct {
-	work   *Work
-	record journal.Record
-	done   chan error
+	work    *Work
+	records []journal.Record
+	done    chan error
 }
 
 func (d *driver) newUnit() *unit {
@@ -108,6 +108,13 @@ func (d *driver) newUnit() *unit {
 		engine: d.e, addr: d.slot.addr, submission: d.state.Active.Submission,
 		base: maps.Clone(d.state.Vars), vars: maps.Clone(d.state.Vars), by: make(map[string]*Work),
 	}
+}
+
+// remove takes a work out of the unit, with what it has made.
+func (u *unit) remove(w *Work) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.works = slices.DeleteFunc(u.works, func(o *Work) bool { return o == w })
 }
 
 // add makes the work part of the unit.
@@ -299,56 +306,54 @@ func (w *Work) Show(ctx context.Context, name string, value json.RawMessage) err
 	return w.append(ctx, &d)
 }
 
-// Run runs a tool call that was asked for earlier, on behalf of that call, and
-// records its result as a step of w before it returns. If an earlier run of w
-// has recorded it, the result is that, with what the call wrote. If an earlier run
-// has only begun it, the call is run again if the tool is durable, and otherwise
-// the error is [ErrOutcomeUnknown].
-func (w *Work) Run(ctx context.Context, tool *Tool, id, key, arguments string) (Result, error) {
+// Run runs a tool call that was asked for earlier, on behalf of that call. Before
+// Run returns it calls record with what the call came to and with what it wrote;
+// record must make that durable, with [Work.Keep]. If the work is stopped and the
+// call fails, record is not called: whether the call took effect is unknown, and
+// the error says why the work was stopped.
+func (w *Work) Run(ctx context.Context, tool *Tool, id, key, arguments string, record func(Result, []journal.VarWrite, []journal.Data) error) (Result, error) {
 	u := w.unit
 	tell := func(ev Event) {
 		ev.Time, ev.Instance, ev.Submission, ev.Call, ev.Tool = time.Now(), u.addr, u.submission, id, tool.Spec.Name
 		u.engine.cfg.Observe(ev)
 	}
-	var result Result
+	tell(Event{Type: EventToolStarted, Input: arguments})
 	began := time.Now()
-	fresh := false
-	raw, err := w.Step(ctx, "run "+id, !tool.Durable, func(ctx context.Context) (json.RawMessage, error) {
-		fresh = true
-		tell(Event{Type: EventToolStarted, Input: arguments})
-		call := u.add(&Work{ID: id, Key: key, Tool: tool.Spec.Name, Log: w.Log, scope: w.scope, memo: w.memo, prefix: w.prefix + id + "/"})
-		result = u.engine.runTool(ctx, u.addr, tool, call, arguments)
-		call.end()
-		if err := ctx.Err(); err != nil && result.Failed {
-			return nil, context.Cause(ctx) // it was cut: whether it took effect is unknown
-		}
-		return json.Marshal(ranCall{result.Content, result.Output, result.Failed, call.written()})
-	})
-	if err != nil {
+	call := u.add(&Work{ID: id, Key: key, Tool: tool.Spec.Name, Log: w.Log, scope: w.scope, memo: w.memo, prefix: w.prefix + id + "/"})
+	result := u.engine.runTool(ctx, u.addr, tool, call, arguments)
+	call.end()
+	if ctx.Err() != nil && result.Failed {
+		return Result{}, context.Cause(ctx)
+	}
+	u.remove(call) // what it made is the caller's to keep
+	if err := record(result, call.writes, call.data); err != nil {
 		return Result{}, err
 	}
-	if fresh {
-		tell(Event{Type: EventToolDone, Text: result.Content, OK: !result.Failed, Took: time.Since(began), Error: result.Err})
-		return result, nil
-	}
-	var ran ranCall
-	if err := json.Unmarshal(raw, &ran); err != nil {
-		return Result{}, fmt.Errorf("reading the recorded result of call %s: %w", id, err)
-	}
-	for _, write := range ran.Writes {
-		if err := w.Set(write.Name, json.RawMessage(write.Value)); err != nil {
-			return Result{}, err
-		}
-	}
-	return Result{Content: ran.Content, Output: ran.Output, Failed: ran.Failed}, nil
+	tell(Event{Type: EventToolDone, Text: result.Content, OK: !result.Failed, Took: time.Since(began), Error: result.Err})
+	return result, nil
 }
 
-// A ranCall is what is recorded of a call that [Work.Run] has run.
-type ranCall struct {
-	Content string             `json:"content"`
-	Output  json.RawMessage    `json:"output,omitempty"`
-	Failed  bool               `json:"failed,omitempty"`
-	Writes  []journal.VarWrite `json:"writes,omitempty"`
+// Keep makes writes of the persistent state durable at once, and not with the
+// unit. What was made before stays even if the unit fails.
+func (w *Work) Keep(ctx context.Context, name string, value json.RawMessage, more []journal.VarWrite) error {
+	writes := append([]journal.VarWrite{{Name: name, Value: []byte(value)}}, more...)
+	records := make([]journal.Record, len(writes))
+	u := w.unit
+	u.mu.Lock()
+	for i, v := range writes {
+		records[i] = &journal.State{Name: v.Name, Value: v.Value}
+		u.vars[v.Name], u.base[v.Name] = json.RawMessage(v.Value), json.RawMessage(v.Value)
+		delete(u.by, v.Name)
+	}
+	u.mu.Unlock()
+	return w.append(context.WithoutCancel(ctx), records...)
+}
+
+// Reshow shows data parts that a call made which [Work.Run] has run before.
+func (w *Work) Reshow(data []journal.Data) {
+	w.unit.mu.Lock()
+	defer w.unit.mu.Unlock()
+	w.data = append(w.data, data...)
 }
 
 // Step runs one durable step: fn is called and its value is recorded before
@@ -411,12 +416,13 @@ func (w *Work) claimStep(name string) error {
 	return nil
 }
 
-// append asks the driver to append the record, and returns when it is durable.
-func (w *Work) append(ctx context.Context, r journal.Record) error {
+// append asks the driver to append the records, and returns when they are
+// durable.
+func (w *Work) append(ctx context.Context, records ...journal.Record) error {
 	if w.isOver() { // its context has ended as well, which says less
 		return ErrOver
 	}
-	req := request{work: w, record: r, done: make(chan error, 1)}
+	req := request{work: w, records: records, done: make(chan error, 1)}
 	select {
 	case w.unit.requests <- req:
 	case <-w.unit.closed:
@@ -464,11 +470,13 @@ func (d *driver) serve(u *unit, first request) error {
 			r.done <- ErrOver
 			continue
 		}
-		if data, ok := r.record.(*journal.Data); ok {
-			d.address(data)
-		}
-		if err := d.stage(r.record); err != nil {
-			return err
+		for _, record := range r.records {
+			if data, ok := record.(*journal.Data); ok {
+				d.address(data)
+			}
+			if err := d.stage(record); err != nil {
+				return err
+			}
 		}
 		answer = append(answer, r)
 	}
