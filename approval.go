@@ -17,6 +17,7 @@ import (
 	"github.com/flue-go/flue/internal/engine"
 	"github.com/flue-go/flue/internal/schema"
 	"github.com/flue-go/flue/journal"
+	"github.com/flue-go/flue/store"
 	"github.com/flue-go/flue/wire"
 )
 
@@ -144,7 +145,7 @@ func UseApprovalGate(r *Render, tool *ToolDefinition, policy ApprovalPolicy) {
 		if !policy.needed(ctx, w, prepared) {
 			return tool.run(ctx, w, string(prepared))
 		}
-		return request(w, tool.name, prepared, policy)
+		return request(w, tool.name, prepared, policy, r.view.Delivery)
 	}
 	UseTool(r, &gate)
 }
@@ -174,28 +175,33 @@ const approvalsState = reservedState + "approvals"
 // Bounds of an instance's approvals. Of those that were decided the newest are
 // kept, so that a second decision can be told from one that comes too late.
 const (
-	maxPending = 256
-	maxDecided = 64
+	maxPending   = 256
+	maxDecided   = 64
+	maxApprovals = 4 << 20 // all of them, as JSON, in bytes
 )
 
 // request stores a call until somebody decides, and says so.
-func request(w *engine.Work, tool string, arguments json.RawMessage, policy ApprovalPolicy) engine.Result {
-	a := &Approval{
-		ID: w.ID, Tool: tool, Arguments: arguments, Hash: hashJSON(arguments), RequestedAt: time.Now().UTC(),
+func request(w *engine.Work, tool string, arguments json.RawMessage, policy ApprovalPolicy, delivery journal.Message) engine.Result {
+	a := &approvalRecord{Delivery: delivery, Approval: Approval{
+		Tool: tool, Arguments: arguments, Hash: hashJSON(arguments), RequestedAt: time.Now().UTC(),
 		Editable: policy.AllowEdits, Call: w.ID, Key: w.Key,
-	}
+	}}
 	if policy.Expires > 0 {
 		a.ExpiresAt = a.RequestedAt.Add(policy.Expires)
 	}
-	err := updateApprovals(w, func(all map[string]*Approval) error {
-		if len(pending(all)) >= maxPending {
-			return fmt.Errorf("%d calls wait for approval already, and no more can", maxPending)
+	err := w.Update(approvalsState, func(raw json.RawMessage) (json.RawMessage, error) {
+		all, err := decodeApprovals(raw)
+		if err != nil {
+			return nil, err
 		}
-		if all[a.ID] != nil {
-			a.ID = a.Key
+		if len(all.pending()) >= maxPending {
+			return nil, fmt.Errorf("%d calls wait for approval already, and no more can", maxPending)
+		}
+		if a.ID = w.ID; all[a.ID] != nil {
+			a.ID = w.Key
 		}
 		all[a.ID] = a
-		return nil
+		return encodeValue("the stored approvals", all, maxApprovals)
 	})
 	if err != nil {
 		return failure(err)
@@ -223,22 +229,39 @@ func hashJSON(raw json.RawMessage) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// updateApprovals changes the approvals of the instance that w works for.
-func updateApprovals(w *engine.Work, fn func(all map[string]*Approval) error) error {
-	return w.Update(approvalsState, func(raw json.RawMessage) (json.RawMessage, error) {
-		all, err := decodeApprovals(raw)
-		if err != nil {
-			return nil, err
-		}
-		if err := fn(all); err != nil {
-			return nil, err
-		}
-		return schema.Marshal(all)
-	})
+// An approvalRecord is what is kept of an approval.
+type approvalRecord struct {
+	Approval
+
+	// Delivery is the message that was in front of the model when it made the
+	// call: the call runs as it would have run then.
+	Delivery journal.Message `json:"delivery"`
+
+	// Status says how far the decision has come, Result what came of it, in
+	// words for the model, and Told that the model has had them.
+	Status approvalStatus `json:"status,omitzero"`
+	Result string         `json:"result,omitzero"`
+	Told   bool           `json:"told,omitzero"`
+	Shown  []journal.Data `json:"shown,omitzero"` // data parts that the call has made
 }
 
-func decodeApprovals(raw json.RawMessage) (map[string]*Approval, error) {
-	all := make(map[string]*Approval)
+// approvalStatus says what has become of a decided call.
+type approvalStatus string
+
+const (
+	approvalRunning   approvalStatus = "running"
+	approvalExecuted  approvalStatus = "executed"
+	approvalFailed    approvalStatus = "failed"
+	approvalDenied    approvalStatus = "denied"
+	approvalWithdrawn approvalStatus = "withdrawn" // the tool is no longer there
+	approvalUnknown   approvalStatus = "unknown"   // it was begun and interrupted
+)
+
+// approvals are the approvals of an instance by their ids.
+type approvals map[string]*approvalRecord
+
+func decodeApprovals(raw json.RawMessage) (approvals, error) {
+	all := make(approvals)
 	if raw == nil {
 		return all, nil
 	}
@@ -249,11 +272,11 @@ func decodeApprovals(raw json.RawMessage) (map[string]*Approval, error) {
 }
 
 // pending returns those that wait, oldest first.
-func pending(all map[string]*Approval) []Approval {
+func (all approvals) pending() []Approval {
 	var out []Approval
 	for _, a := range all {
 		if a.Decision == nil {
-			out = append(out, *a)
+			out = append(out, a.Approval)
 		}
 	}
 	slices.SortFunc(out, func(a, b Approval) int {
@@ -262,10 +285,10 @@ func pending(all map[string]*Approval) []Approval {
 	return out
 }
 
-// forgetDecided drops all but the newest decided approvals.
-func forgetDecided(all map[string]*Approval) {
-	decided := slices.DeleteFunc(slices.Collect(maps.Values(all)), func(a *Approval) bool { return a.Decision == nil })
-	slices.SortFunc(decided, func(a, b *Approval) int { return b.Decision.At.Compare(a.Decision.At) })
+// forget drops all but the newest of those that are over.
+func (all approvals) forget() {
+	decided := slices.DeleteFunc(slices.Collect(maps.Values(all)), func(a *approvalRecord) bool { return !a.Told })
+	slices.SortFunc(decided, func(a, b *approvalRecord) int { return b.Decision.At.Compare(a.Decision.At) })
 	for _, a := range decided[min(len(decided), maxDecided):] {
 		delete(all, a.ID)
 	}
@@ -278,10 +301,10 @@ func (in *Instance) Approvals(ctx context.Context) ([]Approval, error) {
 	if err != nil {
 		return nil, err
 	}
-	return pending(all), nil
+	return all.pending(), nil
 }
 
-func (in *Instance) approvals(ctx context.Context) (all map[string]*Approval, uid string, err error) {
+func (in *Instance) approvals(ctx context.Context) (all approvals, uid string, err error) {
 	if in.err != nil {
 		return nil, "", in.err
 	}
@@ -307,27 +330,72 @@ func (in *Instance) Decide(ctx context.Context, approval string, d Decision) (Re
 		return Receipt{}, err
 	}
 	a := all[approval]
-	switch {
-	case a == nil:
+	if a == nil {
 		return Receipt{}, &ApprovalError{approval, "no call waits for it; it was never asked for, or decided long ago"}
-	case d.Hash != "" && d.Hash != a.Hash:
-		return Receipt{}, &ApprovalError{approval, "the arguments that were shown are not those that wait"}
-	case isBlank(d.By):
-		return Receipt{}, wire.InvalidRequest("A decision says who took it: set By.")
-	case d.Approve && a.Decision == nil && a.expired(time.Now()):
-		return Receipt{}, &ApprovalError{approval, "the time to approve it was up at " + a.ExpiresAt.Format(time.RFC3339)}
 	}
-	if d.Arguments != nil {
-		if err := a.checkEdit(d); err != nil {
+	key, settled, err := in.decisionKey(ctx, a)
+	if err != nil {
+		return Receipt{}, err
+	}
+	if settled && a.Decision == nil { // by what came between the two looks?
+		if all, _, err = in.approvals(ctx); err != nil {
 			return Receipt{}, err
 		}
+		if a = cmp.Or(all[approval], a); a.Decision == nil {
+			key = a.decisionKey(key.n + 1)
+		}
+	}
+	if err := a.check(d); err != nil {
+		return Receipt{}, err
 	}
 	p, err := a.message(d)
 	if err != nil {
 		return Receipt{}, err
 	}
-	p.UID = uid
+	p.UID, p.IdempotencyKey = uid, key.String()
 	return in.send(ctx, p, "dispatch")
+}
+
+// A decisionKey is the idempotency key of a decision. There is a second one only
+// if the response to the first ended before it came to the decision, because it
+// was aborted or failed.
+type decisionKey struct {
+	call string
+	n    int
+}
+
+func (a *approvalRecord) decisionKey(n int) decisionKey { return decisionKey{call: a.Key, n: n} }
+
+func (k decisionKey) String() string { return fmt.Sprintf("flue-approval:%s:%d", k.call, k.n) }
+
+// decisionKey returns the newest key under which a decision was sent, or the
+// first if none was, and whether what was sent under it is settled.
+func (in *Instance) decisionKey(ctx context.Context, a *approvalRecord) (key decisionKey, settled bool, err error) {
+	for key = a.decisionKey(1); ; key.n++ {
+		sub, err := in.rt.engine.Submission(ctx, in.addr, keyedSubmission(in.addr, key.String()))
+		switch {
+		case errors.Is(err, store.ErrNotFound):
+			return a.decisionKey(max(key.n-1, 1)), settled, nil
+		case err != nil:
+			return key, false, fmt.Errorf("flue: looking up the decision on approval %s of %s: %w", a.ID, in.addr, err)
+		}
+		settled = sub.Outcome != ""
+	}
+}
+
+// check refuses a decision that cannot be taken.
+func (a *approvalRecord) check(d Decision) error {
+	switch {
+	case d.Hash != "" && d.Hash != a.Hash:
+		return &ApprovalError{a.ID, "the arguments that were shown are not those that wait"}
+	case isBlank(d.By):
+		return wire.InvalidRequest("A decision says who took it: set By.")
+	case d.Approve && a.Decision == nil && a.expired(time.Now()):
+		return &ApprovalError{a.ID, "the time to approve it was up at " + a.ExpiresAt.Format(time.RFC3339)}
+	case d.Arguments != nil:
+		return a.checkEdit(d)
+	}
+	return nil
 }
 
 func (a *Approval) expired(now time.Time) bool {
@@ -367,7 +435,6 @@ func (a *Approval) message(d Decision) (wire.Prompt, error) {
 		attributes["arguments"] = string(d.Arguments)
 	}
 	p := wire.Prompt{
-		IdempotencyKey: "flue-approval:" + a.Key,
 		Message: wire.Delivery{
 			Kind: wire.KindSignal, Type: "approval", Body: fmt.Sprintf("%s %s the call %s of %s.", d.By, verb, a.ID, a.Tool), Attributes: attributes,
 		},
@@ -390,7 +457,7 @@ func (in *Instance) ExpireApprovals(ctx context.Context) (int, error) {
 	}
 	denied := 0
 	var failed error
-	for _, a := range pending(all) {
+	for _, a := range all.pending() {
 		if !a.expired(time.Now()) {
 			continue
 		}
@@ -404,84 +471,4 @@ func (in *Instance) ExpireApprovals(ctx context.Context) (int, error) {
 		}
 	}
 	return denied, failed
-}
-
-// useApprovals carries out a decision that has been delivered. It belongs to
-// every agent: a call that was gated when it was made stays so.
-func useApprovals(r *Render) {
-	all, err := decodeApprovals(r.view.Vars[approvalsState])
-	if err != nil {
-		r.misuse("UseApprovalGate", err.Error(), "The state was written by another version of this program.")
-	}
-	r.expiries(all)
-	if m := r.view.Delivery; m.Kind != journal.Signal || m.Type != journal.SignalApproval {
-		return
-	}
-	attributes := r.view.Delivery.Attributes
-	r.start = append(r.start, engine.Hook{Name: "UseApprovalGate", Run: func(ctx context.Context, w *engine.Work) error {
-		a := all[attributes["approvalId"]]
-		if a == nil || a.Decision != nil {
-			return nil // the model has the message, which says all there is
-		}
-		d := Decision{Approve: attributes["decision"] == "approve", By: attributes["approver"], Reason: attributes["reason"], At: time.Now().UTC()}
-		if edited, ok := attributes["arguments"]; ok {
-			d.Arguments = json.RawMessage(edited)
-		}
-		if err := updateApprovals(w, func(all map[string]*Approval) error {
-			decided := *a
-			decided.Decision = &d
-			all[a.ID] = &decided
-			forgetDecided(all)
-			return nil
-		}); err != nil {
-			return err
-		}
-		status, text, err := r.carryOut(ctx, w, a, d)
-		if err != nil {
-			return err
-		}
-		return w.Append(journal.Message{
-			Kind: journal.Signal, Type: journal.SignalApprovalResult, Body: text,
-			Attributes: map[string]string{"approvalId": a.ID, "tool": a.Tool, "status": status},
-		})
-	}})
-}
-
-// carryOut does what was decided and says how it went.
-func (r *Render) carryOut(ctx context.Context, w *engine.Work, a *Approval, d Decision) (status, text string, err error) {
-	who := fmt.Sprintf("the call %s of %s", a.ID, a.Tool)
-	if !d.Approve {
-		text = d.By + " denied " + who + "."
-		if d.Reason != "" {
-			text += " Reason: " + d.Reason + "."
-		}
-		return "denied", text + " It was not run. Do not call the tool again for the same purpose; ask how to proceed.", nil
-	}
-	arguments := a.Arguments
-	who = d.By + " approved " + who
-	if d.Arguments != nil {
-		arguments = d.Arguments
-		who += " with changed arguments: " + string(arguments) + "."
-	} else {
-		who += "."
-	}
-	i := slices.IndexFunc(r.tools, func(t *ToolDefinition) bool { return t.name == a.Tool })
-	if i < 0 {
-		return "withdrawn", who + " It was not run: the tool is no longer there.", nil
-	}
-	tool := r.tools[i]
-	if tool.ungated != nil {
-		tool = tool.ungated
-	}
-	run := tool.engineTool()
-	switch res, err := w.Run(ctx, &run, a.Call, a.Key, string(arguments)); {
-	case errors.Is(err, ErrOutcomeUnknown):
-		return "unknown", who + " It was begun and then interrupted, and is not run again. Whether it took effect is unknown: find out before you do anything that depends on it.", nil
-	case err != nil:
-		return "", "", err
-	case res.Failed:
-		return "failed", who + " It was run and failed: " + res.Content, nil
-	default:
-		return "executed", who + " It was run. Result: " + res.Content, nil
-	}
 }

@@ -23,7 +23,7 @@ type expiry struct {
 }
 
 // expiries sees to it that calls that expire are denied in time.
-func (r *Render) expiries(all map[string]*Approval) {
+func (r *Render) expiries(all approvals) {
 	var first time.Time
 	for _, a := range all {
 		if a.Decision == nil && !a.ExpiresAt.IsZero() && (first.IsZero() || a.ExpiresAt.Before(first)) {

@@ -18,7 +18,7 @@ type program struct {
 func (p program) Render(_ context.Context, v engine.View) (*engine.Plan, error) {
 	r := &Render{agent: p.agent.Name, view: v, self: p.rt.Instance(p.agent.Name, v.ID)}
 	return r.run(func(r *Render) string {
-		useApprovals(r) // before the agent's own hooks: a decision is carried out whatever the agent declares
+		useApprovals(r, p.agent) // before the agent's own hooks: a decision is carried out whatever the agent declares
 		return p.agent.Render(r)
 	})
 }

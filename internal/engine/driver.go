@@ -34,10 +34,9 @@ type driver struct {
 	cancel  context.CancelCauseFunc
 	stop    context.CancelFunc
 
-	plan    *Plan    // the latest render
-	current bool     // nothing has changed since that a render reads
-	writers []string // the names of the data parts of the latest render
-	waited  int      // the count of failures in a row that the driver has paused for
+	plan    *Plan // the latest render
+	current bool  // nothing has changed since that a render reads
+	waited  int   // the count of failures in a row that the driver has paused for
 }
 
 // errRest ends a driver that has put its instance to rest.

@@ -35,6 +35,7 @@ type memory struct {
 	messages []model.Message // the model's form of state.Context, as far as it has been built
 	built    int             // how many items of state.Context are in messages
 	images   []imageRef      // images of messages whose bytes are in the store
+	writers  []string        // the names of the data parts of the latest render
 }
 
 func newMemory() *memory {
