@@ -7,7 +7,8 @@
 //	go run ./examples/customers run -m "Where is order A-1?"
 //
 // The second order is bob's, and the third command says for nobody. Customers
-// themselves come over HTTP, each with a token of 16 characters or more:
+// themselves come over HTTP, each with a token of 16 characters or more. Without
+// tokens nobody gets in.
 //
 //	CUSTOMER_TOKENS=ada=correct-horse-battery go run ./examples/customers serve
 //	curl localhost:3000/agents/customer-orders/ada -H "Authorization: Bearer correct-horse-battery" -d '{"body":"Where is order A-1?"}'

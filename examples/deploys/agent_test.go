@@ -114,7 +114,7 @@ func TestBadVersion(t *testing.T) {
 
 func TestSearch(t *testing.T) {
 	d := newDesk(t, newDemo())
-	if got, want := d.ask("Where is 'flue' used?"), "In 3 lines of a.go, b/b.go."; got != want {
+	if got, want := d.ask("Where is 'flue' used?"), "Lines that have it: 3, in a.go, b/b.go."; got != want {
 		t.Errorf("the model says %q, want %q", got, want)
 	}
 	if got, want := d.ask("And 'nothing like it'?"), "There is nothing like that in the code."; got != want {
@@ -135,7 +135,7 @@ func TestRunWithoutKey(t *testing.T) {
 	for _, tt := range []struct{ message, want string }{
 		{"Deploy web v1.4.0", "Deployment 1: web is at v1.4.0."},
 		{"Deploy billing v1.4.0", `That did not work: the service "billing" may not be deployed`},
-		{"Where is 'func newFleet' used?", "In 1 lines of fleet.go."},
+		{"Where is 'func newFleet' used?", "Lines that have it: 1, in fleet.go."},
 	} {
 		var stdout, stderr bytes.Buffer
 		code := cli.Run(t.Context(), app(), []string{"run", "--db", ":memory:", "-m", tt.message}, strings.NewReader(""), &stdout, &stderr)

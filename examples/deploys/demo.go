@@ -47,5 +47,5 @@ func report(result model.Block) string {
 	if err := json.Unmarshal([]byte(result.Text), &f); err != nil || f.Matches == 0 {
 		return "There is nothing like that in the code."
 	}
-	return fmt.Sprintf("In %d lines of %s.", f.Matches, strings.Join(f.Files, ", "))
+	return fmt.Sprintf("Lines that have it: %d, in %s.", f.Matches, strings.Join(f.Files, ", "))
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/flue-go/flue/model"
 	"github.com/flue-go/flue/store"
 	"github.com/flue-go/flue/store/memstore"
+	"github.com/flue-go/flue/store/storetest/faultstore"
 )
 
 // An outside is a platform as it is seen from outside of any process. It counts
@@ -136,6 +137,80 @@ func playThrough(t *testing.T, o *outside) string {
 		t.Fatal(err)
 	}
 	return reply.Text
+}
+
+// The same at every write of the process, those before the first step and after
+// the last one, too: what was recorded is not asked for again.
+func TestCrashAtEveryWrite(t *testing.T) {
+	for _, mode := range []faultstore.Mode{faultstore.Before, faultstore.After} {
+		crashes := 0
+		for n := 2; crashAtWrite(t, n, mode); n++ { // the first accepts the message
+			crashes++
+		}
+		if crashes < len(defaultProjects)+1 {
+			t.Errorf("%s: there were %d crashes, fewer than steps", mode, crashes)
+		}
+	}
+}
+
+// crashAtWrite has the process die at its n-th write, and reports false if there
+// are not so many.
+func crashAtWrite(t *testing.T, n int, mode faultstore.Mode) bool {
+	t.Helper()
+	o := &outside{asked: map[string]int{}, done: map[string]int{}, tenants: map[string]Tenant{}}
+	disk, died := memstore.New(), make(chan struct{})
+	fault := faultstore.New(disk)
+	fault.Crash(n, mode)
+	fault.SetHook(func(_ context.Context, p faultstore.Point) error {
+		if p.N == n && p.Done == (mode == faultstore.After) {
+			close(died)
+		}
+		return nil
+	})
+	rt := process(t, o, fault)
+	in := rt.Instance("provisioning-assistant", "a")
+	receipt, err := in.Dispatch(t.Context(), flue.User("Set up customer cus_7"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := make(chan error, 1)
+	go func() {
+		_, err := in.Read(t.Context(), receipt.Submission)
+		whole <- err
+	}()
+	select {
+	case <-died:
+	case err := <-whole:
+		if fault.Calls().Total() < n {
+			if err := errors.Join(err, rt.Close(t.Context())); err != nil {
+				t.Fatal(err)
+			}
+			return false
+		}
+		<-died
+	}
+	killed, cancel := context.WithCancel(t.Context())
+	cancel()
+	next := disk.Reopen()
+	if err := rt.Close(killed); err != nil {
+		t.Fatal(err)
+	}
+	rt = process(t, o, next)
+	defer rt.Close(t.Context())
+	if _, err := rt.Instance("provisioning-assistant", "a").Read(t.Context(), receipt.Submission); err != nil {
+		t.Fatalf("%s write %d: %v", mode, n, err)
+	}
+	again := 0
+	for step, asked := range o.asked {
+		again += asked - 1
+		if o.done[step] != 1 {
+			t.Errorf("%s write %d: %s was done %d times", mode, n, step, o.done[step])
+		}
+	}
+	if limit := map[faultstore.Mode]int{faultstore.Before: 1}[mode]; len(o.done) != len(defaultProjects)+1 || again > limit {
+		t.Errorf("%s write %d: done %v, and %d steps were asked for again, want at most %d", mode, n, o.done, again, limit)
+	}
+	return true
 }
 
 func process(t *testing.T, p Platform, st store.Store) *flue.Runtime {

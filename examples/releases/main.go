@@ -15,9 +15,10 @@
 //	go run ./examples/releases run --unlock -m "The code is DEMO-CODE-4711, publish flue 1.5.0"
 //
 // With ANTHROPIC_API_KEY in the environment (for run, also in .env) the program
-// asks Claude, and wants secrets of your own: RELEASES_OPERATORS,
-// RELEASES_DEVELOPERS and RELEASES_APPROVAL_CODE. Without a key a scripted demo
-// model answers, and says so.
+// asks Claude, and does not start without secrets of your own:
+// RELEASES_DEVELOPERS and RELEASES_OPERATORS as name=token,name=token for serve,
+// RELEASES_APPROVAL_CODE for --unlock, each of 16 characters or more. Without a
+// key a scripted demo model answers, and says so.
 package main
 
 import (

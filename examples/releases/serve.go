@@ -34,7 +34,9 @@ func serve(ctx context.Context, args []string, out io.Writer) (err error) {
 	flags := flag.NewFlagSet("releases serve", flag.ContinueOnError)
 	addr := flags.String("addr", "127.0.0.1:3000", "`address` to listen on")
 	db := flags.String("db", filepath.Join(".flue", "releases.db"), "`file` that keeps the conversations")
-	if err := flags.Parse(args); err != nil {
+	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+		return nil
+	} else if err != nil {
 		return err
 	}
 	developers, developer, err := required("RELEASES_DEVELOPERS", "a demo developer")
