@@ -94,16 +94,25 @@ type Decision struct {
 	At time.Time `json:"at,omitzero"` // when it was carried out; set by the runtime
 }
 
-// An ApprovalError says that a decision cannot be taken: the call does not wait
-// for one.
+// An ApprovalError says that a decision cannot be taken.
 type ApprovalError struct {
 	Approval string
-	Reason   string
+	Err      error // wraps one of the errors below, where there is one for the case
 }
 
-func (e *ApprovalError) Error() string {
-	return fmt.Sprintf("approval %s: %s", e.Approval, e.Reason)
-}
+func (e *ApprovalError) Error() string { return fmt.Sprintf("approval %s: %v", e.Approval, e.Err) }
+
+// Unwrap returns the cause.
+func (e *ApprovalError) Unwrap() error { return e.Err }
+
+// Causes of an [ApprovalError].
+var (
+	// ErrApprovalNotFound means that no call waits under the id: it was never
+	// asked for, or decided long ago.
+	ErrApprovalNotFound = errors.New("no call waits for it; it was never asked for, or decided long ago")
+	// ErrApprovalExpired means that the time to approve the call is up.
+	ErrApprovalExpired = errors.New("the time to approve it is up")
+)
 
 // Code returns [CodeApproval].
 func (e *ApprovalError) Code() Code { return CodeApproval }
@@ -331,7 +340,7 @@ func (in *Instance) Decide(ctx context.Context, approval string, d Decision) (Re
 	}
 	a := all[approval]
 	if a == nil {
-		return Receipt{}, &ApprovalError{approval, "no call waits for it; it was never asked for, or decided long ago"}
+		return Receipt{}, &ApprovalError{approval, ErrApprovalNotFound}
 	}
 	key, settled, err := in.decisionKey(ctx, a)
 	if err != nil {
@@ -387,11 +396,11 @@ func (in *Instance) decisionKey(ctx context.Context, a *approvalRecord) (key dec
 func (a *approvalRecord) check(d Decision) error {
 	switch {
 	case d.Hash != "" && d.Hash != a.Hash:
-		return &ApprovalError{a.ID, "the arguments that were shown are not those that wait"}
+		return &ApprovalError{a.ID, errors.New("the arguments that were shown are not those that wait")}
 	case isBlank(d.By):
 		return wire.InvalidRequest("A decision says who took it: set By.")
 	case d.Approve && a.Decision == nil && a.expired(time.Now()):
-		return &ApprovalError{a.ID, "the time to approve it was up at " + a.ExpiresAt.Format(time.RFC3339)}
+		return &ApprovalError{a.ID, fmt.Errorf("%w since %s", ErrApprovalExpired, a.ExpiresAt.Format(time.RFC3339))}
 	case d.Arguments != nil:
 		return a.checkEdit(d)
 	}
@@ -407,7 +416,7 @@ func (a *Approval) expired(now time.Time) bool {
 func (a *Approval) checkEdit(d Decision) error {
 	switch {
 	case !a.Editable:
-		return &ApprovalError{a.ID, "its policy does not allow the arguments to be changed"}
+		return &ApprovalError{a.ID, errors.New("its policy does not allow the arguments to be changed")}
 	case !d.Approve:
 		return wire.InvalidRequest("Only an approval can change the arguments.")
 	case jsontext.Value(d.Arguments).Kind() != '{' || !jsontext.Value(d.Arguments).IsValid():

@@ -64,10 +64,10 @@ func (s *State[T]) Value() T { return s.value }
 // hook callback.
 //
 // Durability: a call's writes are stored together with its result, and later
-// renders see them once the calls of the turn are committed; those of a hook land
-// with everything else that the hooks of its seam have made. If a call is
-// interrupted before it has a result its writes are lost with it. Writing the
-// current value again stores nothing.
+// renders see them once the calls of the turn are committed, also when the result
+// is an error; those of a hook land with everything else that the hooks of its
+// seam have made. If a call is interrupted before it has a result its writes are
+// lost with it. Writing the current value again stores nothing.
 func (s *State[T]) Set(ctx context.Context, v T) error {
 	work := workFrom(ctx)
 	if work == nil {

@@ -76,6 +76,8 @@ func (a *approvals) fail(w http.ResponseWriter, err error) {
 	var told *flue.Error
 	var over *flue.ApprovalError
 	switch {
+	case errors.Is(err, flue.ErrApprovalNotFound):
+		a.answer(w, http.StatusNotFound, problem("approval_not_found", err.Error()))
 	case errors.As(err, &over):
 		a.answer(w, http.StatusConflict, problem(string(over.Code()), over.Error()))
 	case errors.As(err, &told) && told.Status() < http.StatusInternalServerError:

@@ -94,7 +94,7 @@ func TestApprovalsAPI(t *testing.T) {
 		{"another word", "POST", api, dana, decision("yes"), 400},
 		{"no word", "POST", api, dana, `{"approvalId":"` + id + `"}`, 400},
 		{"a field that is misspelt", "POST", api, dana, `{"approvalId":"` + id + `","decision":"deny","reson":"x"}`, 400},
-		{"no call", "POST", api, dana, `{"approvalId":"nothing","decision":"approve"}`, 409},
+		{"no call", "POST", api, dana, `{"approvalId":"nothing","decision":"approve"}`, 404},
 		{"no conversation", "POST", server.URL + "/api/approvals/july", dana, decision("approve"), 404},
 		{"a list of no conversation", "GET", server.URL + "/api/approvals/july", dana, "", 404},
 	} {

@@ -64,6 +64,10 @@ internal/httpapi: wire
 # The package that users see. memstore is what a runtime without a store gets.
 .: internal/engine internal/httpapi internal/schema journal model store store/memstore wire
 
+# Custom hooks of the examples: what users see, and nothing else.
+examples/support/escalation: .
+examples/support/workflow: .
+
 # Programs put everything together.
 cli: . internal/fold journal model model/anthropic model/catalog model/openai model/script store store/memstore store/sqlite wire
 conformance/modelserver:
