@@ -76,13 +76,22 @@ func offered(req *model.Request) string {
 // failure sends a message that must fail and returns why it did.
 func (s *stage) failure(m flue.Message) error {
 	s.t.Helper()
-	_, err := s.read(s.send(m))
+	id := s.send(m)
+	_, err := s.read(id)
 	var failed *flue.SubmissionError
 	if !errors.As(err, &failed) || failed.Outcome != flue.Failed {
 		s.t.Fatalf("%q: %v, want a failed submission", m.Body, err)
 	}
-	events := s.observed(flue.EventSettled)
-	return events[len(events)-1].Error
+	// Observers are told after the fact is durable, so perhaps after the reader.
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		for _, ev := range s.observed(flue.EventSettled) {
+			if ev.Submission == id {
+				return ev.Error
+			}
+		}
+	}
+	s.t.Fatalf("%q: the observer is never told how it ended", m.Body)
+	return nil
 }
 
 // There is one render before each model call, also when a message joins. Each
