@@ -81,12 +81,17 @@ func (d *driver) notice(turn, signal, text string) *journal.Entry {
 }
 
 // closeBatch gives each call that has no outcome one with the words, and
-// commits the batch.
+// commits the batch, unless the next process is to go on with one of the calls.
 func (d *driver) closeBatch(words string) error {
 	resp := &d.state.Response
 	turn := resp.Turn
+	open := false
 	for _, c := range resp.Calls {
 		if resp.Outcomes[c.Call] != nil {
+			continue
+		}
+		if d.leavesOpen(c.Name) {
+			open = true
 			continue
 		}
 		err := d.stage(&journal.Outcome{Turn: turn, Response: resp.ID, Call: c.Call, Tool: c.Name, Failed: true, Content: words})
@@ -95,5 +100,8 @@ func (d *driver) closeBatch(words string) error {
 		}
 	}
 	d.resumed = false
+	if open {
+		return nil
+	}
 	return d.stage(&journal.ToolBatch{Turn: turn})
 }

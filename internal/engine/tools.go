@@ -1,13 +1,17 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/flue-go/flue/journal"
@@ -36,8 +40,9 @@ func (d *driver) tools() error {
 	if err := d.commit(); err != nil {
 		return err
 	}
-	b := &openBatch{driver: d, turn: resp.Turn, running: make(map[string]*Work), unit: d.newUnit()}
+	b := &openBatch{driver: d, turn: resp.Turn, running: make(map[string]*Work), lost: make(map[*Work]bool), unit: d.newUnit()}
 	defer close(b.unit.closed)
+	b.unit.goOn(resp.Outcomes)
 	b.results = make(chan ended, len(resp.Calls))
 	var cancel context.CancelFunc
 	b.ctx, cancel = context.WithCancel(d.attempt)
@@ -84,6 +89,29 @@ func (d *driver) resume() (ok bool, err error) {
 	return true, nil
 }
 
+// goOn makes a unit stand on what calls of the same batch have written in an
+// earlier process.
+func (u *unit) goOn(outcomes map[string]*journal.Outcome) {
+	var writes []journal.VarWrite
+	for _, o := range outcomes {
+		writes = append(writes, o.Writes...)
+	}
+	slices.SortFunc(writes, func(a, b journal.VarWrite) int { return cmp.Compare(a.Seq, b.Seq) })
+	for _, v := range writes {
+		u.base[v.Name], u.vars[v.Name], u.seq = json.RawMessage(v.Value), json.RawMessage(v.Value), v.Seq
+	}
+}
+
+// leavesOpen reports whether calls of the tool that have no result yet are left
+// to the next process: this one closes, and the tool is durable.
+func (d *driver) leavesOpen(name string) bool {
+	if d.plan == nil || !errors.Is(d.ended(), errClosing) {
+		return false
+	}
+	tool := d.plan.tool(name)
+	return tool != nil && tool.Durable
+}
+
 // An openBatch is a set of calls that run side by side.
 type openBatch struct {
 	*driver
@@ -91,9 +119,10 @@ type openBatch struct {
 	turn    string
 	running map[string]*Work
 	unit    *unit
-	held    []ended    // have ended, and stand on writes of calls that have not
-	waiting int        // bytes of results that are staged
-	results chan ended // has room for every call, so that none blocks
+	held    []ended        // have ended, and stand on writes of calls that have not
+	lost    map[*Work]bool // are left without an outcome, for this process
+	waiting int            // bytes of results that are staged
+	results chan ended     // has room for every call, so that none blocks
 }
 
 // largeBatch is how many bytes of results are staged before they are appended
@@ -112,7 +141,7 @@ func (b *openBatch) start(block journal.Block) {
 	scope := journal.CallScope(block.Call)
 	call := b.unit.add(&Work{
 		ID: block.Call, Key: callKey(b.state.Born.Incarnation, b.turn, block.Call), Tool: block.Name,
-		scope: scope, memo: b.state.Steps[scope],
+		scope: scope, memo: maps.Clone(b.state.Steps[scope]), // which this run's own steps change
 	})
 	call.Log = slog.New(&callLog{emit: b.logTo(call)})
 	b.running[call.ID] = call
@@ -178,11 +207,15 @@ func (e *Engine) runTool(ctx context.Context, addr store.Address, tool *Tool, ca
 	select {
 	case r := <-done:
 		return r
+	case <-ctx.Done():
 	case <-expired:
-		timeout := &TimeoutError{Tool: tool.Spec.Name, After: tool.Timeout}
-		cancel(timeout)
-		return Result{Failed: true, Content: timeout.Error(), Err: timeout}
 	}
+	if ctx.Err() != nil { // it was stopped before its time was up, and ends as that
+		return <-done
+	}
+	timeout := &TimeoutError{Tool: tool.Spec.Name, After: tool.Timeout}
+	cancel(timeout)
+	return Result{Failed: true, Content: timeout.Error(), Err: timeout}
 }
 
 // wait records outcomes as they come, and commits the batch when all are there
@@ -214,6 +247,9 @@ func (b *openBatch) wait() error {
 			}
 		}
 	}
+	if len(b.lost) > 0 {
+		return b.abandon()
+	}
 	return b.stage(&journal.ToolBatch{Turn: b.turn})
 }
 
@@ -221,12 +257,13 @@ func (b *openBatch) wait() error {
 // have seen their writes keep their results: what they wrote is made again
 // without the lost ones.
 func (b *openBatch) abandon() error {
-	lost := make(map[*Work]bool)
 	for _, call := range b.running {
-		call.end()
-		lost[call] = true
+		b.lost[call] = true
 	}
-	b.unit.forget(lost)
+	for call := range b.lost {
+		call.end()
+	}
+	b.unit.forget(b.lost)
 	for _, r := range b.held {
 		if err := b.outcome(r); err != nil {
 			return err
@@ -265,6 +302,10 @@ func (b *openBatch) record(r ended) error {
 // lost, and this outcome would stand on nothing. Then it waits for the other.
 func (b *openBatch) take(r ended) error {
 	delete(b.running, r.call.ID)
+	if r.result.Failed && b.leavesOpen(r.call.Tool) {
+		b.lost[r.call] = true // interrupted, and not ended: the next process runs it again
+		return nil
+	}
 	r.call.end()
 	b.held = append(b.held, r)
 	held := b.held[:0:0]
@@ -282,7 +323,7 @@ func (b *openBatch) take(r ended) error {
 }
 
 func (b *openBatch) outcome(r ended) error {
-	if r.result.Failed && b.ctx.Err() != nil && (errors.Is(r.result.Err, context.Canceled) || errors.Is(r.result.Err, context.Cause(b.ctx))) {
+	if r.result.Failed && b.stoppedBy(r.result.Err) {
 		r.result.Content = stoppedCall
 	}
 	if n := b.failures(r); n >= warnRepeats {
@@ -299,6 +340,13 @@ func (b *openBatch) outcome(r ended) error {
 		Type: EventToolDone, Turn: b.turn, Call: r.call.ID, Tool: r.call.Tool, Text: o.Content, OK: !o.Failed, Took: r.took, Error: r.result.Err,
 	})
 	return b.stage(o)
+}
+
+// stoppedBy reports whether the error of a call is that its context has ended,
+// with the batch.
+func (b *openBatch) stoppedBy(err error) bool {
+	end := b.ctx.Err()
+	return end != nil && (errors.Is(err, end) || errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(b.ctx)))
 }
 
 // failures is how often in a row the call has failed, this time included, or 0
