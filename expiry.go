@@ -24,15 +24,21 @@ type expiry struct {
 
 // expiries sees to it that calls that expire are denied in time.
 func (r *Render) expiries(all approvals) {
+	if first := firstExpiry(all, time.Time{}); r.self != nil && !first.IsZero() {
+		r.self.rt.expiries.set(r.self, first)
+	}
+}
+
+// firstExpiry is when the first of the calls that wait expires, of those that
+// expire after a time; zero if none does.
+func firstExpiry(all approvals, after time.Time) time.Time {
 	var first time.Time
 	for _, a := range all {
-		if a.Decision == nil && !a.ExpiresAt.IsZero() && (first.IsZero() || a.ExpiresAt.Before(first)) {
+		if a.Decision == nil && a.ExpiresAt.After(after) && (first.IsZero() || a.ExpiresAt.Before(first)) {
 			first = a.ExpiresAt
 		}
 	}
-	if r.self != nil && !first.IsZero() {
-		r.self.rt.expiries.set(r.self, first)
-	}
+	return first
 }
 
 // set makes the instance's timer go off at the time, unless it does so earlier.
@@ -62,6 +68,13 @@ func (e *expiries) set(in *Instance, at time.Time) {
 		defer cancel()
 		if _, err := in.ExpireApprovals(ctx); err != nil {
 			in.rt.log.Error("denying calls whose time to be approved is up", "instance", in.addr.String(), "error", err)
+		}
+		// The renders that the denials bring may find a timer that has gone off
+		// meanwhile: who is next must not depend on them.
+		if all, _, err := in.approvals(ctx); err == nil {
+			if next := firstExpiry(all, time.Now()); !next.IsZero() {
+				e.set(in, next)
+			}
 		}
 	})
 	e.timers[in.addr] = x
