@@ -665,6 +665,10 @@ func TestInstructions(t *testing.T) {
 		{"a text of several lines", func(r *flue.Render) {
 			flue.UseInstruction(r, "# Rules\n\n- one\n  - two\n\n\n```\ncode\n```")
 		}, "Be brief.\n  Really.", "Be brief.\n  Really.\n\n# Rules\n\n- one\n  - two\n\n\n```\ncode\n```"},
+		{"white space around a text", func(r *flue.Render) {
+			flue.UseInstruction(r, "    indented\n")
+			flue.UseInstruction(r, "\tlast\n\n")
+		}, "Be brief.", "Be brief.\n\n    indented\n\n\n\tlast\n\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newStage(t, &flue.Agent{Render: func(r *flue.Render) string {

@@ -156,6 +156,22 @@ func TestStateValues(t *testing.T) {
 			t.Errorf("%d values are stored: %q", len(got), got)
 		}
 	})
+	t.Run("the same in other letters", func(t *testing.T) {
+		s := wrote(t, json.RawMessage(nil), map[string]func(ctx context.Context, v *flue.State[json.RawMessage]) error{
+			"one":   setting(json.RawMessage(`{"a":1,"b":[1,{"x":null,"y":"\u00e9"}]}`)),
+			"same":  setting(json.RawMessage(` { "b" : [1.0, {"y":"é", "x":null}], "a": 1e0 } `)),
+			"other": setting(json.RawMessage(`{"a":1,"b":[{"x":null,"y":"\u00e9"},1]}`)),
+		})
+		s.say("one")
+		s.say("same")
+		if got := s.storedState(); len(got) != 1 {
+			t.Errorf("stored %q", got)
+		}
+		s.say("other") // the order of a list counts
+		if got := s.storedState(); len(got) != 2 {
+			t.Errorf("stored %q", got)
+		}
+	})
 	t.Run("the fallback is never stored", func(t *testing.T) {
 		s := wrote(t, "secret fallback", map[string]func(ctx context.Context, v *flue.State[string]) error{
 			"nothing": func(context.Context, *flue.State[string]) error { return nil },
