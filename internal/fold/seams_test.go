@@ -401,3 +401,23 @@ func TestRan(t *testing.T) {
 		t.Errorf("calls (-want +got):\n%s", diff)
 	}
 }
+
+// Intake may be folded before or after what running code has left.
+func TestIntakeCommutesWithSeams(t *testing.T) {
+	atEnd := []journal.Record{started, done(journal.StopEnd)}
+	for i, own := range [][]journal.Record{
+		{appended("x"), &journal.State{Name: "v", Value: []byte(`1`)}, dataOf("r1", true), metaOf("r1", true, `{}`), startSeam("s1", "r1", "p/m")},
+		{resourcesOf(true, "t"), started, done(journal.StopError), narration(journal.SignalResources), resourcesOf(false)},
+		{started, done(journal.StopToolUse, "a"), stepOf(journal.CallScope("a"), "x", ""), stepOf(journal.CallScope("a"), "x", `1`), dataOf("r1", false)},
+		append(atEnd[:2:2], appended("x"), seam(journal.SeamCycle)),
+		append(atEnd[:2:2], seam(journal.SeamFinish), entry("s2"), startSeam("s2", "", "")),
+	} {
+		for _, intake := range []journal.Record{admitted("s9"), abort} {
+			first := apply(t, append(running(intake), own...)...)
+			last := apply(t, append(running(own...), intake)...)
+			if diff := diff(first, last); diff != "" {
+				t.Errorf("batch %d and %s do not commute:\n%s", i, intake.Kind(), diff)
+			}
+		}
+	}
+}
