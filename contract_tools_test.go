@@ -78,6 +78,7 @@ func TestNewToolPanics(t *testing.T) {
 			if !errors.As(failed, &end) || end.Outcome != flue.Failed || len(s.asked()) != 0 {
 				t.Fatalf("with the definition in a render: %v after %d model calls", failed, len(s.asked()))
 			}
+			s.close() // by when the observer has been told
 			if cause := s.observed(flue.EventSettled)[0].Error; !strings.Contains(cause.Error(), err.Error()) {
 				t.Errorf("operators are told %v, want %q in it", cause, err)
 			}

@@ -243,6 +243,8 @@ func TestRepeatedFailure(t *testing.T) {
 				t.Errorf("the next message settled %s", got)
 			}
 			var reason error
+			w.mu.Lock()
+			defer w.mu.Unlock()
 			for _, ev := range w.events {
 				if ev.Type == engine.EventSettled && ev.Submission == id {
 					reason = ev.Error
