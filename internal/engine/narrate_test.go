@@ -328,15 +328,21 @@ func TestResourcesBesideTools(t *testing.T) {
 		{"the same", []journal.Resource{skill("notes", "Write notes."), agent("scout", "Finds files."), skill("bare", "")}, nil, nil},
 		{"another order", []journal.Resource{agent("scout", "Finds files."), skill("bare", ""), skill("notes", "Write notes.")}, nil, nil},
 		{
-			"one added, one removed, one updated", []journal.Resource{skill("notes", "Write good notes."), skill("tables", "Draw tables."), agent("scout", "Finds files.")}, nil,
+			"one added, one removed, one updated",
+			[]journal.Resource{skill("notes", "Write good notes."), skill("tables", "Draw tables."), agent("scout", "Finds files.")},
+			nil,
 			[]string{"resources skill: New skill available:\n- **tables** — Draw tables.\nThe skill \"bare\" is no longer available.\nThe skill \"notes\" was updated:\n- **notes** — Write good notes.\nAll available skills: notes, tables"},
 		},
 		{
-			"another content of the same description", []journal.Resource{digested, agent("scout", "Finds files.")}, nil,
+			"another content of the same description",
+			[]journal.Resource{digested, agent("scout", "Finds files.")},
+			nil,
 			[]string{"resources skill: The skill \"tables\" is no longer available.\nThe skill \"notes\" was updated:\n- **notes** — Write notes.\nAll available skills: notes"},
 		},
 		{
-			"all kinds at once", []journal.Resource{agent("critic", ""), agent("judge", "Judges.")}, []string{"work"},
+			"all kinds at once",
+			[]journal.Resource{agent("critic", ""), agent("judge", "Judges.")},
+			[]string{"work"},
 			[]string{
 				"resources skill: The skill \"notes\" is no longer available.\nAll available skills: none",
 				"resources tool: New tool available:\n- **work** — work\nAll available tools: work",
@@ -344,14 +350,18 @@ func TestResourcesBesideTools(t *testing.T) {
 			},
 		},
 		{
-			"a name of another kind", []journal.Resource{skill("work", ""), agent("critic", ""), agent("judge", "Judges.")}, nil,
+			"a name of another kind",
+			[]journal.Resource{skill("work", ""), agent("critic", ""), agent("judge", "Judges.")},
+			nil,
 			[]string{
 				"resources skill: New skill available:\n- **work**\nAll available skills: work",
 				"resources tool: The tool \"work\" is no longer available.\nAll available tools: none",
 			},
 		},
 		{
-			"back to the baseline", []journal.Resource{skill("notes", "Write notes."), agent("scout", "Finds files."), skill("bare", "")}, nil,
+			"back to the baseline",
+			[]journal.Resource{skill("notes", "Write notes."), agent("scout", "Finds files."), skill("bare", "")},
+			nil,
 			[]string{
 				"resources skill: New skills available:\n- **notes** — Write notes.\n- **bare**\nThe skill \"work\" is no longer available.\nAll available skills: notes, bare",
 				"resources subagent: New agent available:\n- **scout** — Finds files.\nThe agent \"critic\" is no longer available.\nThe agent \"judge\" is no longer available.\nAll available agents: scout",
