@@ -82,7 +82,6 @@ type shownAt struct {
 }
 
 func TestDataWriter(t *testing.T) {
-	var s *stage
 	agent := plain(func(r *flue.Render) {
 		early := flue.UseDataWriter[shownAt](r, "early")
 		work := flue.UseDataWriter[shownAt](r, "work")
@@ -96,8 +95,7 @@ func TestDataWriter(t *testing.T) {
 			return errors.Join(late.Write(ctx, shownAt{"finish"}), early.Write(ctx, shownAt{"end"}))
 		})
 	})
-	playing(t, agent, callThenSay("work", nil), func(t *testing.T, stage *stage) {
-		s = stage
+	playing(t, agent, callThenSay("work", nil), func(t *testing.T, s *stage) {
 		sub := s.send(flue.User("go"))
 		reply, err := s.read(sub)
 		if err != nil {
@@ -218,8 +216,8 @@ func TestDataWriterStreams(t *testing.T) {
 				}
 				return flue.Metadata{"closed": true}, nil
 			})
-		}), sayOK, func(t *testing.T, stage *stage) {
-			s = stage
+		}), sayOK, func(t *testing.T, opened *stage) {
+			s = opened
 			s.say("go")
 			if diff := cmp.Diff([]string{`"from the finish"`}, s.noted()); diff != "" {
 				t.Errorf("what is durable when the response ends (-want +got):\n%s", diff)
@@ -252,8 +250,8 @@ func TestDataWriterIsSilent(t *testing.T) {
 				return "worked", say(ctx)
 			}))
 			flue.UseAgentFinish(r, func(ctx context.Context, _ *flue.AgentFinish) error { return say(ctx) })
-		}), callThenSay("work", nil), func(t *testing.T, stage *stage) {
-			s = stage
+		}), callThenSay("work", nil), func(t *testing.T, opened *stage) {
+			s = opened
 			s.say("go")
 			s.say("again") // what was written before is in the past of this one
 			n = len(s.noted())
@@ -351,13 +349,11 @@ func TestDataWriterMisuse(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			var s *stage
 			playing(t, plain(func(r *flue.Render) {
 				if flue.UseDelivery(r).Body == "break it" {
 					tt.declare(r)
 				}
-			}), sayInBody, func(t *testing.T, stage *stage) {
-				s = stage
+			}), sayInBody, func(t *testing.T, s *stage) {
 				told, err := causeOf(t, s, s.send(flue.User("break it")))
 				var misuse *flue.HookError
 				if !errors.As(err, &misuse) || misuse.Hook != "UseDataWriter" || !strings.Contains(misuse.Error(), tt.want) {

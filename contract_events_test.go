@@ -105,8 +105,8 @@ func TestSeams(t *testing.T) {
 		}
 		return script.Say("done")
 	}
-	playing(t, agent, reply, func(t *testing.T, stage *stage) {
-		s = stage
+	playing(t, agent, reply, func(t *testing.T, opened *stage) {
+		s = opened
 		sub := s.send(flue.User("first"))
 		if _, err := s.read(sub); err != nil {
 			t.Fatal(err)
@@ -140,9 +140,9 @@ func TestSeams(t *testing.T) {
 func useFailing(r *flue.Render, hook string, s **stage, fail func() error) {
 	counted := flue.UsePersistentState(r, "counted", 0)
 	signal := flue.Signal("left-behind", "by the first callback", nil)
-	first := func(ctx context.Context, append func(flue.Message) error) error {
+	first := func(ctx context.Context, add func(flue.Message) error) error {
 		(*s).note("first")
-		return errors.Join(counted.Set(ctx, 7), append(signal))
+		return errors.Join(counted.Set(ctx, 7), add(signal))
 	}
 	second := func() error {
 		time.Sleep(time.Second) // after the first, also side by side
@@ -196,8 +196,8 @@ func TestFailedCallback(t *testing.T) {
 						flue.UseDataWriter[int](r, "shown")
 					}
 				})
-				playing(t, agent, sayInBody, func(t *testing.T, stage *stage) {
-					s = stage
+				playing(t, agent, sayInBody, func(t *testing.T, opened *stage) {
+					s = opened
 					sub := s.send(flue.User("break it"))
 					told, err := causeOf(t, s, sub)
 					if err == nil || !strings.Contains(err.Error(), hook) || !strings.Contains(err.Error(), "out of order") {
@@ -271,8 +271,8 @@ func TestEventHooksMayChange(t *testing.T) {
 		}
 		return script.Say("done")
 	}
-	playing(t, agent, reply, func(t *testing.T, stage *stage) {
-		s = stage
+	playing(t, agent, reply, func(t *testing.T, opened *stage) {
+		s = opened
 		s.say("go")
 		want := []string{"start old", "start new", "finish b", "finish c", "finish a", "end new 1", "end new 2"}
 		if diff := cmp.Diff(want, s.noted()); diff != "" {
@@ -302,14 +302,14 @@ func testCallbackContextEnds(t *testing.T, hook string, abort, deaf bool) {
 		agent := plain(func(r *flue.Render) {
 			written := flue.UsePersistentState(r, "written", false)
 			shown := flue.UseDataWriter[int](r, "shown")
-			wait := func(ctx context.Context, append func(flue.Message) error) error {
+			wait := func(ctx context.Context, add func(flue.Message) error) error {
 				<-ctx.Done()
 				ended <- time.Now()
 				if !deaf {
 					return ctx.Err()
 				}
 				<-release
-				late <- append(flue.Signal("late", "too late", nil))
+				late <- add(flue.Signal("late", "too late", nil))
 				late <- written.Set(ctx, true)
 				late <- shown.Write(ctx, 1)
 				return nil
@@ -398,15 +398,15 @@ func TestAppendRules(t *testing.T) {
 			var errs map[string]error
 			agent := plain(func(r *flue.Render) {
 				done := flue.UsePersistentState(r, "done", false)
-				callback := func(ctx context.Context, append func(flue.Message) error) error {
+				callback := func(ctx context.Context, add func(flue.Message) error) error {
 					if done.Value() {
 						return nil
 					}
-					kept, errs = append, make(map[string]error)
+					kept, errs = add, make(map[string]error)
 					for name, m := range refused {
-						errs[name] = append(m)
+						errs[name] = add(m)
 					}
-					return errors.Join(append(good), done.Set(ctx, true))
+					return errors.Join(add(good), done.Set(ctx, true))
 				}
 				if hook == "UseAgentStart" {
 					flue.UseAgentStart(r, func(ctx context.Context, a *flue.AgentStart) error { return callback(ctx, a.Append) })
@@ -481,8 +481,8 @@ func TestAgentStartPerMessage(t *testing.T) {
 		}
 		return script.Say("done")
 	}
-	playing(t, agent, reply, func(t *testing.T, stage *stage) {
-		s = stage
+	playing(t, agent, reply, func(t *testing.T, opened *stage) {
+		s = opened
 		sub := s.send(flue.User("first"))
 		synctest.Wait() // the tool waits, and all three messages are read
 		want := []string{"start first", "model first", "start second", "start third", "model first,second,third"}
@@ -511,8 +511,8 @@ func TestAgentStartSideBySide(t *testing.T) {
 			})
 		}
 	})
-	playing(t, agent, func(*model.Request) script.Turn { s.note("model"); return script.Say("ok") }, func(t *testing.T, stage *stage) {
-		s = stage
+	playing(t, agent, func(*model.Request) script.Turn { s.note("model"); return script.Say("ok") }, func(t *testing.T, opened *stage) {
+		s = opened
 		began := time.Now()
 		s.say("go")
 		if took := time.Since(began); took != 3*time.Second {
@@ -541,8 +541,8 @@ func TestAgentStartAppend(t *testing.T) {
 			return a.Append(flue.Signal("context", "the user is a guest", nil))
 		})
 	})
-	playing(t, agent, sayOK, func(t *testing.T, stage *stage) {
-		s = stage
+	playing(t, agent, sayOK, func(t *testing.T, opened *stage) {
+		s = opened
 		sub := s.send(flue.User("hello"))
 		if _, err := s.read(sub); err != nil {
 			t.Fatal(err)
@@ -627,8 +627,8 @@ func TestAgentFinishContinues(t *testing.T) {
 		s.note("model")
 		return script.Say(fmt.Sprintf("answer %d", answers(req)+1))
 	}
-	playing(t, continuing(2, &s), reply, func(t *testing.T, stage *stage) {
-		s = stage
+	playing(t, continuing(2, &s), reply, func(t *testing.T, opened *stage) {
+		s = opened
 		sub := s.send(flue.User("go"))
 		reply, err := s.read(sub)
 		if err != nil {
@@ -677,8 +677,8 @@ func TestAgentFinishOrder(t *testing.T) {
 		}
 	})
 	reply := func(*model.Request) script.Turn { s.note("model"); return script.Say("ok") }
-	playing(t, agent, reply, func(t *testing.T, stage *stage) {
-		s = stage
+	playing(t, agent, reply, func(t *testing.T, opened *stage) {
+		s = opened
 		s.say("go")
 		want := []string{"model", "finish 1", "finish 2", "finish 3", "model", "finish 1", "finish 2", "finish 3"}
 		if diff := cmp.Diff(want, s.noted()); diff != "" {
@@ -708,8 +708,8 @@ func TestAgentFinishAfterJoins(t *testing.T) {
 			return nil
 		})
 	}
-	playing(t, agent, reply, func(t *testing.T, stage *stage) {
-		s = stage
+	playing(t, agent, reply, func(t *testing.T, opened *stage) {
+		s = opened
 		s.say("a")
 		want := []string{"start a", "model", "start b", "start c", "start d", "model", "finish"}
 		if diff := cmp.Diff(want, s.noted()); diff != "" {
@@ -729,8 +729,8 @@ func TestAgentFinishAfterJoins(t *testing.T) {
 				return nil
 			})
 		})
-		playing(t, agent, sayOK, func(t *testing.T, stage *stage) {
-			s = stage
+		playing(t, agent, sayOK, func(t *testing.T, opened *stage) {
+			s = opened
 			s.say("a")
 			if diff := cmp.Diff([]string{"start a", "finish a", "start b", "finish b"}, s.noted()); diff != "" {
 				t.Errorf("what ran (-want +got):\n%s", diff)
@@ -772,8 +772,8 @@ func TestAgentFinishOnlyAtTheEnd(t *testing.T) {
 				}
 				return script.Say("slow").Hang()
 			}
-			playing(t, agent, reply, func(t *testing.T, stage *stage) {
-				s = stage
+			playing(t, agent, reply, func(t *testing.T, opened *stage) {
+				s = opened
 				sub := s.send(flue.User("go"))
 				if how == "abort" {
 					synctest.Wait()
@@ -805,8 +805,8 @@ func TestFinishCyclesAreBounded(t *testing.T) {
 					})
 				})
 				reply := func(*model.Request) script.Turn { return script.Say("ok").Wait(time.Second) }
-				playing(t, agent, reply, func(t *testing.T, stage *stage) {
-					s = stage
+				playing(t, agent, reply, func(t *testing.T, opened *stage) {
+					s = opened
 					sub := s.send(flue.User("go"))
 					for range crashes {
 						time.Sleep(8*time.Second + 500*time.Millisecond) // in the middle of a turn
@@ -838,8 +838,8 @@ func TestFinishCyclesAreBounded(t *testing.T) {
 				return errors.Join(err, sent.Set(ctx, sent.Value()+1))
 			})
 		})
-		playing(t, agent, sayOK, func(t *testing.T, stage *stage) {
-			s = stage
+		playing(t, agent, sayOK, func(t *testing.T, opened *stage) {
+			s = opened
 			sub := s.send(flue.User("go"))
 			if _, err := s.read(sub); err != nil {
 				t.Error(err)
@@ -904,8 +904,8 @@ func TestResponseFacts(t *testing.T) {
 		}
 		return script.Say("done").Usage(used)
 	}
-	playing(t, agent, reply, func(t *testing.T, stage *stage) {
-		s = stage
+	playing(t, agent, reply, func(t *testing.T, opened *stage) {
+		s = opened
 		sub := s.send(flue.User("go"))
 		synctest.Wait() // the slow tool is at work
 		s.restart()

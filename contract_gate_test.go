@@ -263,8 +263,7 @@ func TestGateAsks(t *testing.T) {
 func TestGateRule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var keys []string
-		var s *stage
-		s = newReleaser(t, func(gate *handmadeGate[release]) {
+		s := newReleaser(t, func(gate *handmadeGate[release]) {
 			gate.needed = func(in release) bool { return !strings.Contains(in.Version, "-next") }
 			execute := gate.execute
 			gate.execute = func(ctx context.Context, in release, id string) (string, error) {
@@ -295,7 +294,6 @@ func TestGateRule(t *testing.T) {
 	})
 	t.Run("by the delivery", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			var s *stage
 			agent := plain(func(r *flue.Render) {
 				someone := flue.UseDelivery(r).Kind == flue.KindUser
 				gate := handmadeGate[release]{
@@ -306,7 +304,7 @@ func TestGateRule(t *testing.T) {
 				}
 				useHandmadeGate(r, gate)
 			})
-			s = newStage(t, agent, func(req *model.Request) script.Turn {
+			s := newStage(t, agent, func(req *model.Request) script.Turn {
 				if script.Step(req) == 0 {
 					return script.Call("publish_release", release{"flue", "1"})
 				}

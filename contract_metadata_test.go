@@ -164,8 +164,8 @@ func TestResponseMetadataIsSilent(t *testing.T) {
 			flue.UseResponseStart(r, func(context.Context, *flue.ResponseStart) (flue.Metadata, error) { return m, nil })
 			flue.UseResponseFinish(r, func(context.Context, *flue.ResponseFinish) (flue.Metadata, error) { return m, nil })
 		})
-		playing(t, agent, sayOK, func(t *testing.T, stage *stage) {
-			s = stage
+		playing(t, agent, sayOK, func(t *testing.T, opened *stage) {
+			s = opened
 			s.say("go")
 			s.say("again")
 			n = len(s.noted())
@@ -247,8 +247,8 @@ func TestResponseMetadataAfterACrash(t *testing.T) {
 			return script.Call("wait", nil)
 		}
 		return script.Say("done")
-	}, func(t *testing.T, stage *stage) {
-		s = stage
+	}, func(t *testing.T, opened *stage) {
+		s = opened
 		sub := s.send(flue.User("go"))
 		synctest.Wait()
 		s.restart()
