@@ -340,6 +340,10 @@ func (w *Work) Keep(ctx context.Context, name string, value json.RawMessage, mor
 	records := make([]journal.Record, len(writes))
 	u := w.unit
 	u.mu.Lock()
+	if w.over {
+		u.mu.Unlock()
+		return ErrOver
+	}
 	for i, v := range writes {
 		records[i] = &journal.State{Name: v.Name, Value: v.Value}
 		u.vars[v.Name], u.base[v.Name] = json.RawMessage(v.Value), json.RawMessage(v.Value)

@@ -172,6 +172,7 @@ func (s *State) entry(r *journal.Entry) error {
 			return err
 		}
 		s.Delivery = &r.Message
+		s.Response.continued = s.Phase == Finish
 	case journal.Notice, journal.Advisory, journal.Narration:
 		// The runtime's own words need only a conversation at rest.
 		if !s.Resting() {
@@ -231,9 +232,13 @@ func (s *State) seam(r *journal.Seam) error {
 	if r.Submission != s.Active.Submission {
 		return s.refuse(r, "submission %s is active, not %s", s.Active.Submission, r.Submission)
 	}
+	if continued := s.Response.continued; continued != (r.Name == journal.SeamCycle) {
+		return s.refuse(r, "whether the finish hooks have appended a signal is %v", continued)
+	}
 	switch r.Name {
 	case journal.SeamCycle:
 		s.Response.Cycles++
+		s.Response.continued = false
 		s.Phase = Model
 	case journal.SeamClosed:
 		s.Phase = Closed
@@ -270,10 +275,8 @@ func (s *State) step(r *journal.Step) error {
 	if old := steps[r.Name]; old != nil && (len(old.Value) > 0 || len(r.Value) == 0) {
 		return s.refuse(r, "step %q of %s was recorded before", r.Name, r.Scope)
 	}
-	if call, ok := strings.CutPrefix(r.Scope, journal.CallScope("")); ok {
-		if err := s.wantOpenCall(r, call); err != nil {
-			return err
-		}
+	if err := s.wantScope(r); err != nil {
+		return err
 	}
 	if steps == nil {
 		if s.Steps == nil {
@@ -283,6 +286,27 @@ func (s *State) step(r *journal.Step) error {
 		s.Steps[r.Scope] = steps
 	}
 	steps[r.Name] = r
+	return nil
+}
+
+// wantScope refuses r unless its code may be running now: an open call, or the
+// start of the submission that is next.
+func (s *State) wantScope(r *journal.Step) error {
+	if call, ok := strings.CutPrefix(r.Scope, journal.CallScope("")); ok {
+		return s.wantOpenCall(r, call)
+	}
+	if err := s.want(r, Input, Model, Finish); err != nil {
+		return err
+	}
+	next := s.Active
+	if s.Phase != Input {
+		if next = nil; len(s.Queue) > 0 {
+			next = s.Queue[0]
+		}
+	}
+	if next == nil || r.Scope != journal.StartScope(next.Submission) {
+		return s.refuse(r, "scope %s is not that of a submission that starts", r.Scope)
+	}
 	return nil
 }
 
@@ -533,25 +557,47 @@ func (s *State) toolBatch(r *journal.ToolBatch) error {
 
 // ran takes note of a batch that is being committed.
 func (r *Response) ran(outcomes []*journal.Outcome) {
-	r.Unlocker, r.Repeated = "", Repeated{}
+	r.Unlocker = ""
 	wrote := false
-	for i, o := range outcomes {
+	for _, o := range outcomes {
 		r.Ran = append(r.Ran, Ran{Tool: o.Tool, Failed: o.Failed})
-		key := identical(r.Calls[i])
-		if !o.Failed {
-			delete(r.repeats, key)
-			if writes := len(o.Writes) > 0; writes || !wrote {
-				r.Unlocker, wrote = o.Call, writes
-			}
+		if o.Failed {
 			continue
 		}
-		if r.repeats == nil {
-			r.repeats = make(map[call]int)
+		if writes := len(o.Writes) > 0; writes || !wrote {
+			r.Unlocker, wrote = o.Call, writes
 		}
-		r.repeats[key]++
-		if n := r.repeats[key]; n > r.Repeated.Times {
-			r.Repeated = Repeated{Tool: o.Tool, Times: n}
+	}
+	r.countFailures(outcomes)
+}
+
+// countFailures counts how often the model has asked in vain for the same. Calls
+// that it made at once count once: it has not yet read what became of any.
+func (r *Response) countFailures(outcomes []*journal.Outcome) {
+	r.Repeated = Repeated{}
+	failed := make(map[call]bool)
+	for i, o := range outcomes {
+		key := identical(r.Calls[i])
+		if was, seen := failed[key]; !seen || was {
+			failed[key] = o.Failed
 		}
+	}
+	if r.repeats == nil {
+		r.repeats = make(map[call]int)
+	}
+	for i, o := range outcomes {
+		key := identical(r.Calls[i])
+		switch again, first := failed[key]; {
+		case !first: // counted
+		case !again:
+			delete(r.repeats, key)
+		default:
+			r.repeats[key]++
+			if n := r.repeats[key]; n > r.Repeated.Times {
+				r.Repeated = Repeated{Tool: o.Tool, Times: n}
+			}
+		}
+		delete(failed, key)
 	}
 }
 

@@ -71,6 +71,15 @@ func places() map[fold.Phase][]journal.Record {
 	}
 }
 
+// starting is the submission whose start callbacks may run in a phase: the active
+// one before its message is added, and then the one that may join.
+func starting(p fold.Phase) string {
+	if p == fold.Input {
+		return "s1"
+	}
+	return "s2"
+}
+
 // Each record of running code is legal in these phases and refused in all
 // others, where it changes nothing.
 func TestSeamRecordPlaces(t *testing.T) {
@@ -82,14 +91,14 @@ func TestSeamRecordPlaces(t *testing.T) {
 		legal  []fold.Phase
 	}{
 		{"a step of a call", func(fold.Phase) journal.Record { return stepOf(journal.CallScope("a"), "x", `1`) }, []fold.Phase{fold.Tools}},
-		{"a step of a start callback", func(fold.Phase) journal.Record { return stepOf(journal.StartScope("s1"), "x", `1`) }, active},
+		{"a step of a start callback", func(p fold.Phase) journal.Record { return stepOf(journal.StartScope(starting(p)), "x", `1`) }, []fold.Phase{fold.Input, fold.Model, fold.Finish}},
 		{"a data part", func(p fold.Phase) journal.Record { return dataOf("r1", p <= fold.Model) }, active},
 		{"metadata", func(p fold.Phase) journal.Record { return metaOf("r1", p <= fold.Model, `{}`) }, active},
 		{"a signal that a hook appends", func(fold.Phase) journal.Record { return appended("x") }, []fold.Phase{fold.Model, fold.Finish}},
 		{"narration", func(fold.Phase) journal.Record { return narration(journal.SignalResources) }, resting},
 		{"resources", func(fold.Phase) journal.Record { return resourcesOf(false, "t") }, resting},
 		{"the start seam", func(fold.Phase) journal.Record { return startSeam("s1", "r1", "p/m") }, []fold.Phase{fold.Model}},
-		{"the cycle seam", func(fold.Phase) journal.Record { return seam(journal.SeamCycle) }, []fold.Phase{fold.Finish}},
+		{"the cycle seam", func(fold.Phase) journal.Record { return seam(journal.SeamCycle) }, nil}, // nothing was appended
 		{"the finish seam", func(fold.Phase) journal.Record { return seam(journal.SeamFinish) }, []fold.Phase{fold.Finish}},
 		{"the closed seam", func(fold.Phase) journal.Record { return seam(journal.SeamClosed) }, []fold.Phase{fold.Finish}},
 	} {
@@ -124,7 +133,7 @@ func TestSeamRecordPlaces(t *testing.T) {
 
 // What is refused for another reason than the phase, with the reason.
 func TestSeamRecordRules(t *testing.T) {
-	call, start := journal.CallScope("a"), journal.StartScope("s1")
+	call, start := journal.CallScope("a"), journal.StartScope("s2")
 	tools := func(more ...journal.Record) []journal.Record {
 		return running(append([]journal.Record{started, done(journal.StopToolUse, "a", "b")}, more...)...)
 	}
@@ -139,6 +148,9 @@ func TestSeamRecordRules(t *testing.T) {
 		{"a second begin", tools(stepOf(call, "x", "")), stepOf(call, "x", ""), "recorded before"},
 		{"a value after begin and value", tools(stepOf(call, "x", ""), stepOf(call, "x", `1`)), stepOf(call, "x", `1`), "recorded before"},
 		{"a start step that has a value", running(stepOf(start, "x", `1`)), stepOf(start, "x", `1`), "recorded before"},
+		{"a start step of a submission that has started", running(), stepOf(journal.StartScope("s1"), "x", `1`), "not that of a submission that starts"},
+		{"a cycle without a signal", running(started, done(journal.StopEnd)), seam(journal.SeamCycle), "appended a signal is false"},
+		{"a close although a signal was appended", running(started, done(journal.StopEnd), appended("x")), seam(journal.SeamClosed), "appended a signal is true"},
 		{"a step of no call of the turn", tools(), stepOf(journal.CallScope("z"), "x", `1`), "no call"},
 		{"a step of a call that has ended", tools(outcome("a", false)), stepOf(call, "x", `1`), "outcome already"},
 		{"data of another response", running(started), dataOf("r2", false), "not r2"},
@@ -197,8 +209,9 @@ func TestStepsLastAsLongAsTheirWork(t *testing.T) {
 		{"a start callback runs", append(running()[:4:4], stepOf(start, "x", `1`)), []string{start}},
 		{"its message has been added", append(running()[:4:4], stepOf(start, "x", `1`), entry("s1")), []string{start}},
 		{"the submission has started", append(running()[:4:4], stepOf(start, "x", `1`), entry("s1"), startSeam("s1", "r1", "p/m")), nil},
-		{"another submission has started", running(stepOf(start, "x", `1`), entry("s2"), startSeam("s2", "", "")), []string{start}},
-		{"the response has ended", running(stepOf(start, "x", `1`), settled("s1", "failed")), nil},
+		{"another submission starts", running(stepOf(journal.StartScope("s2"), "x", `1`)), []string{journal.StartScope("s2")}},
+		{"another submission has started", running(stepOf(journal.StartScope("s2"), "x", `1`), entry("s2"), startSeam("s2", "", "")), nil},
+		{"the response has ended", running(stepOf(journal.StartScope("s2"), "x", `1`), settled("s1", "failed")), nil},
 	} {
 		if diff := cmp.Diff(tt.want, scopes(tt.records...)); diff != "" {
 			t.Errorf("%s: scopes (-want +got):\n%s", tt.name, diff)

@@ -123,7 +123,8 @@ type Response struct {
 	// row with the same arguments.
 	Repeated Repeated
 
-	repeats map[call]int
+	repeats   map[call]int
+	continued bool // the finish hooks have appended a signal, and the seam is still to come
 
 	LastError *journal.TurnError // of the latest turn, when it failed
 

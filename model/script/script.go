@@ -16,6 +16,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"sync"
 
@@ -105,6 +106,7 @@ func Step(req *model.Request) int {
 		switch m := req.Messages[i]; {
 		case m.Role == model.RoleUser && resumes(m):
 			cut = true // the answer before it does not count: it is to go on
+		case m.Role == model.RoleUser && narrates(m):
 		case m.Role == model.RoleUser:
 			return n
 		case m.Role == model.RoleAssistant && cut:
@@ -117,11 +119,11 @@ func Step(req *model.Request) int {
 }
 
 // LastUser returns the text of the last user message. It passes over what the
-// runtime says when an answer was cut and is to go on, so that a script answers
-// the same message again.
+// runtime says by itself: that an answer was cut and is to go on, and that the
+// agent's tools or instructions have changed.
 func LastUser(req *model.Request) string {
 	for i := len(req.Messages) - 1; i >= 0; i-- {
-		if m := req.Messages[i]; m.Role == model.RoleUser && !resumes(m) {
+		if m := req.Messages[i]; m.Role == model.RoleUser && !resumes(m) && !narrates(m) {
 			return texts(m, model.Text)
 		}
 	}
@@ -129,9 +131,15 @@ func LastUser(req *model.Request) string {
 }
 
 // resumes reports whether m is the runtime's word that an answer was cut.
-func resumes(m model.Message) bool {
+func resumes(m model.Message) bool { return isSignal(m, "stream_interrupted", "stream_continued") }
+
+// narrates reports whether m is the runtime's word that what the agent declares
+// has changed.
+func narrates(m model.Message) bool { return isSignal(m, "resources", "instructions") }
+
+func isSignal(m model.Message, types ...string) bool {
 	text := texts(m, model.Text)
-	return strings.HasPrefix(text, `<signal type="stream_interrupted"`) || strings.HasPrefix(text, `<signal type="stream_continued"`)
+	return slices.ContainsFunc(types, func(typ string) bool { return strings.HasPrefix(text, `<signal type="`+typ+`"`) })
 }
 
 // LastResults returns the tool results that the conversation ends with, in the
