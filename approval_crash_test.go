@@ -638,3 +638,90 @@ func TestConcurrentDecisions(t *testing.T) {
 		}
 	})
 }
+
+// What an approved call writes and shows is there exactly once if it was
+// executed, and not at all if its outcome is unknown.
+func TestApprovedCallWritesCrash(t *testing.T) {
+	var id string
+	ordeal{
+		agent: func(s **stage) *flue.Agent {
+			return plain(func(r *flue.Render) {
+				published := flue.UsePersistentState(r, "published", 0)
+				shown := flue.UseDataWriter[string](r, "release")
+				flue.UseInstruction(r, fmt.Sprintf("published=%d", published.Value()))
+				flue.UseApprovalGate(r, flue.NewTool(flue.Tool{Name: "publish", Description: "Publish."},
+					func(ctx context.Context, in release) (string, error) {
+						err := errors.Join(published.Update(ctx, func(n int) int { return n + 1 }), shown.Write(ctx, in.Version))
+						time.Sleep(time.Second)
+						return "published", err
+					}), flue.ApprovalPolicy{})
+			})
+		},
+		reply: asksForRelease,
+		acts:  []func(s *stage) (bool, error){asks, approves(&id)},
+		check: func(t *testing.T, s *stage, crashes int) {
+			status := statusOf(t, s)
+			nothingIsLeft(t, s)
+			asked := s.asked()
+			want := "published=1"
+			if status == "unknown" && crashes > 0 {
+				want = "published=0"
+			}
+			if got := asked[len(asked)-1].System; !strings.Contains(got, want) {
+				t.Errorf("the call is %s and the next render makes %q, want %s", status, got, want)
+			}
+			var parts []string
+			for _, m := range s.snapshot().Messages {
+				for _, p := range m.Parts {
+					if strings.HasPrefix(p.Type, "data-") {
+						parts = append(parts, p.Type+" "+string(p.Data))
+					}
+				}
+			}
+			if status == "executed" && !cmp.Equal(parts, []string{`data-release "1.0.0"`}) {
+				t.Errorf("the call is executed and clients see the parts %q", parts)
+			}
+		},
+	}.everywhere(t)
+}
+
+// An approved call counts in the same state as start callbacks beside it, and no
+// count is lost.
+func TestApprovedCallWritesBesideCallbacks(t *testing.T) {
+	for name, d := range map[string][2]time.Duration{ // when the callback counts, and when the call does
+		"the callback first":            {0, time.Second},
+		"the call first":                {time.Second, 0},
+		"the call begins, ends between": {1500 * time.Millisecond, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			agent := plain(func(r *flue.Render) {
+				count := flue.UsePersistentState(r, "count", 0)
+				flue.UseInstruction(r, fmt.Sprintf("count=%d.", count.Value()))
+				add := func(ctx context.Context, after time.Duration) error {
+					time.Sleep(after)
+					return count.Update(ctx, func(n int) int { return n + 1 })
+				}
+				if flue.UseDelivery(r).Type == journal.SignalApproval {
+					for range 2 {
+						flue.UseAgentStart(r, func(ctx context.Context, _ *flue.AgentStart) error { return add(ctx, d[0]) })
+					}
+				}
+				flue.UseApprovalGate(r, flue.NewTool(flue.Tool{Name: "publish", Description: "Publish."},
+					func(ctx context.Context, _ release) (string, error) {
+						err := add(ctx, d[1])
+						time.Sleep(2 * time.Second)
+						return "published", err
+					}), flue.ApprovalPolicy{})
+			})
+			playing(t, agent, asksForRelease, func(t *testing.T, s *stage) {
+				a := s.askFor("flue@1.0.0")
+				s.decide(a.ID, flue.Decision{Approve: true, By: "Dana"})
+				s.say("and now")
+				asked := s.asked()
+				if got := asked[len(asked)-1].System; !strings.Contains(got, "count=3.") {
+					t.Errorf("two callbacks and the call have counted, and the next render makes %q", got)
+				}
+			})
+		})
+	}
+}
