@@ -110,11 +110,15 @@ func (d *driver) newUnit() *unit {
 	}
 }
 
-// remove takes a work out of the unit, with what it has made.
-func (u *unit) remove(w *Work) {
+// apart returns a unit that has the same driver, and none of what the works of u
+// have written.
+func (u *unit) apart() *unit {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.works = slices.DeleteFunc(u.works, func(o *Work) bool { return o == w })
+	return &unit{
+		requests: u.requests, closed: u.closed, buffer: u.buffer, engine: u.engine, addr: u.addr, submission: u.submission,
+		base: maps.Clone(u.base), vars: maps.Clone(u.base), by: make(map[string]*Work),
+	}
 }
 
 // add makes the work part of the unit.
@@ -236,6 +240,12 @@ func (w *Work) ready() bool {
 func (u *unit) forget(lost map[*Work]bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	u.rebase(lost)
+}
+
+// rebase makes the writes of all works but the lost ones again, in their order,
+// upon what is committed.
+func (u *unit) rebase(lost map[*Work]bool) {
 	type owned struct {
 		op
 		work *Work
@@ -319,13 +329,14 @@ func (w *Work) Run(ctx context.Context, tool *Tool, id, key, arguments string, r
 	}
 	tell(Event{Type: EventToolStarted, Input: arguments})
 	began := time.Now()
-	call := u.add(&Work{ID: id, Key: key, Tool: tool.Spec.Name, Log: w.Log, scope: w.scope, memo: w.memo, prefix: w.prefix + id + "/"})
+	// What the call writes is kept apart from the unit, which may yet fail: the
+	// call sees nothing of it.
+	call := u.apart().add(&Work{ID: id, Key: key, Tool: tool.Spec.Name, Log: w.Log, scope: w.scope, memo: w.memo, prefix: w.prefix + id + "/"})
 	result := u.engine.runTool(ctx, u.addr, tool, call, arguments)
 	call.end()
 	if ctx.Err() != nil && result.Failed {
 		return Result{}, context.Cause(ctx)
 	}
-	u.remove(call) // what it made is the caller's to keep
 	if err := record(result, call.writes, call.data); err != nil {
 		return Result{}, err
 	}
@@ -346,9 +357,9 @@ func (w *Work) Keep(ctx context.Context, name string, value json.RawMessage, mor
 	}
 	for i, v := range writes {
 		records[i] = &journal.State{Name: v.Name, Value: v.Value}
-		u.vars[v.Name], u.base[v.Name] = json.RawMessage(v.Value), json.RawMessage(v.Value)
-		delete(u.by, v.Name)
+		u.base[v.Name] = json.RawMessage(v.Value)
 	}
+	u.rebase(nil) // the other works wrote before they could see this
 	u.mu.Unlock()
 	return w.append(context.WithoutCancel(ctx), records...)
 }
