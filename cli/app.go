@@ -67,8 +67,14 @@ type App struct {
 	// releases all that when the agents have stopped.
 	Setup func(ctx context.Context, app *App) (release func() error, err error)
 
-	// Middleware, if set, is put around the HTTP handler of serve, but not
-	// around the health check. It is the place for authentication.
+	// Routes, if set, adds the program's own routes to those of serve, such as
+	// one that decides on approvals. Patterns under /agents/ and /health are
+	// taken.
+	Routes func(mux *http.ServeMux, rt *flue.Runtime)
+
+	// Middleware, if set, is put around the HTTP handler of serve, Routes
+	// included, but not around the health check. It is the place for
+	// authentication.
 	Middleware func(http.Handler) http.Handler
 
 	// Version is what --version prints. Default: what the build recorded.

@@ -154,6 +154,9 @@ func (s *server) handler(rt *flue.Runtime, addr net.Addr) http.Handler {
 		prefix := "/agents/" + a.Name
 		agents.Handle(prefix+"/", http.StripPrefix(prefix, rt.Handler(a.Name)))
 	}
+	if s.app.Routes != nil {
+		s.app.Routes(agents, rt)
+	}
 	var h http.Handler = agents
 	if s.app.Middleware != nil {
 		h = s.app.Middleware(h)

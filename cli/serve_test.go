@@ -90,6 +90,13 @@ func TestHandler(t *testing.T) {
 	locked := App{Middleware: func(http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
 	}}
+	routes := func(mux *http.ServeMux, rt *flue.Runtime) {
+		mux.HandleFunc("GET /approvals/{id}", func(w http.ResponseWriter, r *http.Request) {
+			if _, err := rt.Instance("helper", r.PathValue("id")).Approvals(r.Context()); err != nil {
+				w.WriteHeader(http.StatusTeapot)
+			}
+		})
+	}
 	tests := []struct {
 		name               string
 		app                App
@@ -106,6 +113,8 @@ func TestHandler(t *testing.T) {
 		{"another name where others may connect", App{}, "0.0.0.0:80", "GET", "agents.example", "/agents/helper/a", 404},
 		{"authentication", locked, "127.0.0.1:80", "GET", "localhost", "/agents/helper/a", 401},
 		{"no agent", App{}, "127.0.0.1:80", "GET", "localhost", "/agents/nobody/a", 404},
+		{"a route of the program", App{Routes: routes}, "127.0.0.1:80", "GET", "localhost", "/approvals/a", 418}, // there is no conversation
+		{"a route of the program behind authentication", App{Routes: routes, Middleware: locked.Middleware}, "127.0.0.1:80", "GET", "localhost", "/approvals/a", 401},
 		{"nothing", App{}, "127.0.0.1:80", "GET", "localhost", "/", 404},
 	}
 	for _, tt := range tests {
