@@ -334,11 +334,12 @@ func (w *whole) complete(what string, send func(ctx context.Context) (flue.Recei
 			}
 			ctx, cancel := context.WithTimeout(w.t.Context(), 100*time.Millisecond)
 			_, err := w.in.Read(ctx, receipt.Submission)
+			waited := ctx.Err() != nil
 			cancel()
 			switch {
 			case err == nil:
 				return !w.fault.Crashed()
-			case ctx.Err() == nil && !errors.Is(err, faultstore.ErrInjected):
+			case !waited && !errors.Is(err, faultstore.ErrInjected):
 				w.t.Fatalf("%s did not complete: %v\n%s", what, err, strings.Join(w.noted(), "\n"))
 			}
 		}

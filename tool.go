@@ -205,7 +205,7 @@ func reservedTool(name string) bool {
 	case "task", "activate_skill", "read_skill_resource", "finish", "give_up":
 		return true
 	}
-	return false
+	return strings.HasPrefix(name, "mcp__") // tools of MCP servers
 }
 
 // MaxToolOutput bounds what a tool may return, as JSON or text, in bytes.
