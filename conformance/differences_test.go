@@ -173,55 +173,6 @@ var differences = []difference{
 		id:   "streams-end",
 		test: "internal/httpapi TestShutdownEndsWaitingReads",
 	},
-	{
-		id: "message-before-its-turn",
-		at: []string{"13-sdk-initial-data/note 5", "13-sdk-initial-data/history", "13-sdk-initial-data/updates"},
-		change: func(v any) any {
-			changes, ok := v.([]any)
-			if !ok {
-				return walk(v, func(o map[string]any) map[string]any {
-					if o["metadata"] != nil {
-						delete(o, "turnId")
-					}
-					return o
-				})
-			}
-			return beginsBeforeItsTurn(changes)
-		},
-	},
-	{
-		id: "empty-signal",
-		at: []string{"13-sdk-initial-data/note 5", "13-sdk-initial-data/history", "13-sdk-initial-data/updates"},
-		change: func(v any) any {
-			return walk(v, func(o map[string]any) map[string]any {
-				if o["purpose"] == "advisory" && o["signal"] == nil {
-					o["signal"] = map[string]any{}
-				}
-				return o
-			})
-		},
-	},
-}
-
-// beginsBeforeItsTurn puts what began a message with metadata into three
-// changes: the message, its metadata, its first turn.
-func beginsBeforeItsTurn(changes []any) []any {
-	var out []any
-	for _, v := range changes {
-		c := v.(map[string]any)
-		if c["type"] != "message-started" || c["metadata"] == nil {
-			out = append(out, v)
-			continue
-		}
-		begun, turn := maps.Clone(c), maps.Clone(c)
-		delete(begun, "metadata")
-		delete(begun, "turnId")
-		delete(turn, "metadata")
-		out = append(out, begun, map[string]any{
-			"type": "message-metadata", "conversationId": c["conversationId"], "messageId": c["messageId"], "metadata": c["metadata"],
-		}, turn)
-	}
-	return out
 }
 
 // differencesAt returns the differences that show at a place of a recording.

@@ -57,6 +57,10 @@ func (p *projector) record(r journal.Record) {
 		m := message(r)
 		p.add(wire.Chunk{Type: wire.ChunkMessageAppended, Message: &m})
 	case *journal.TurnStarted:
+		if c := p.opened(r.Response); c != nil {
+			c.TurnID = r.Turn // one start for both: clients pass over a second one
+			return
+		}
 		p.add(wire.Chunk{
 			Type: wire.ChunkMessageStarted, MessageID: r.Response, SubmissionID: r.Submission, TurnID: r.Turn, Timestamp: p.at,
 		})
@@ -64,7 +68,10 @@ func (p *projector) record(r journal.Record) {
 		p.open(r.Opens, r.Response, r.Submission)
 		p.add(wire.Chunk{Type: wire.ChunkDataPart, MessageID: r.Response, Name: valid(r.Name), Data: value(r.Value)})
 	case *journal.Metadata:
-		p.open(r.Opens, r.Response, r.Submission)
+		if p.open(r.Opens, r.Response, r.Submission) {
+			p.opened(r.Response).Metadata = value(r.Value)
+			return
+		}
 		p.add(wire.Chunk{Type: wire.ChunkMessageMetadata, MessageID: r.Response, Metadata: value(r.Value)})
 	case *journal.TurnDelta:
 		p.delta(r.Response, r.BlockKind, r.Text)
@@ -79,12 +86,26 @@ func (p *projector) record(r journal.Record) {
 	}
 }
 
-// open begins the response's message before its first turn. A client that has
-// the message already does nothing.
-func (p *projector) open(opens bool, response, submission string) {
-	if opens {
-		p.add(wire.Chunk{Type: wire.ChunkMessageStarted, MessageID: response, SubmissionID: submission, Timestamp: p.at})
+// open begins the response's message before its first turn, and reports whether
+// it has done so now. A client that has the message from an earlier batch does
+// nothing.
+func (p *projector) open(opens bool, response, submission string) bool {
+	if !opens || p.opened(response) != nil {
+		return false
 	}
+	p.add(wire.Chunk{Type: wire.ChunkMessageStarted, MessageID: response, SubmissionID: submission, Timestamp: p.at})
+	return true
+}
+
+// opened returns the start of the response's message if this batch has opened it
+// before its first turn.
+func (p *projector) opened(response string) *wire.Chunk {
+	for i := range p.chunks {
+		if c := &p.chunks[i]; c.Type == wire.ChunkMessageStarted && c.MessageID == response && c.TurnID == "" {
+			return c
+		}
+	}
+	return nil
 }
 
 func (p *projector) delta(response string, kind journal.BlockKind, text string) {
@@ -197,7 +218,11 @@ func message(r *journal.Entry) wire.Message {
 	return m
 }
 
+// signal is the envelope of a signal, or nil if there is nothing on it.
 func signal(m journal.Message) *wire.Signal {
+	if m.TagName == "" && len(m.Attributes) == 0 {
+		return nil
+	}
 	return &wire.Signal{TagName: m.TagName, Attributes: m.Attributes}
 }
 
