@@ -68,6 +68,9 @@ internal/httpapi: wire
 examples/support/escalation: .
 examples/support/workflow: .
 
+# What authors of agents test with. It knows the public packages only.
+fluetest: . journal model model/script store store/memstore store/storetest/faultstore wire
+
 # Programs put everything together.
 cli: . internal/fold journal model model/anthropic model/catalog model/openai model/script store store/memstore store/sqlite wire
 conformance/modelserver:
@@ -79,7 +82,7 @@ conformance/transcript:
 var external = map[string][]string{
 	"net/http":               {"internal/httpapi", "wire", ".", "cli", "model/anthropic", "model/openai", "model/modeltest", "model/internal/exchange", "model/internal/history", "conformance/modelserver", "conformance/tap", "conformance/transcript"},
 	"flag":                   {"cli"},
-	"testing":                {"model/modeltest", "store/storetest", "store/internal/modeltest"},
+	"testing":                {"fluetest", "model/modeltest", "store/storetest", "store/internal/modeltest"},
 	"log":                    nil,
 	"modernc.org/sqlite":     {"store/sqlite"},
 	"github.com/spf13/cobra": {"cli"},
