@@ -29,8 +29,10 @@ type Agent struct {
 // Durability bounds the work on one submission. The zero value means the
 // defaults.
 type Durability struct {
-	// MaxAttempts is how many tries a submission gets when attempts are
-	// interrupted by crashes, the first included. Default 10.
+	// MaxAttempts is how many tries in a row a submission gets that are
+	// interrupted by crashes before they achieve anything: complete a turn, end
+	// a tool call, record a step. Default 10. Each waits a little longer than the
+	// one before it. Tries that achieve something are bounded to 100 in all.
 	MaxAttempts int
 	// Timeout is how long a submission may take from its first attempt to its
 	// end, whatever happens meanwhile. Default one hour.

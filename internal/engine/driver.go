@@ -281,13 +281,55 @@ func (d *driver) ensureAttempt() error {
 		return nil
 	}
 	sub := d.state.Active
-	if sub.Attempts >= max(sub.MaxAttempts, 1) {
-		return d.terminate(journal.Failed, exhausted(sub.Attempts, sub.MaxAttempts))
+	switch {
+	case sub.Fruitless >= max(sub.MaxAttempts, 1):
+		return d.terminate(journal.Failed, exhausted(sub.Fruitless, sub.MaxAttempts))
+	case sub.Attempts >= maxAttempts:
+		return d.terminate(journal.Failed, exhausted(sub.Attempts, maxAttempts))
 	}
 	return d.begin(sub, &journal.Attempt{
 		Submission: sub.Submission, Ordinal: sub.Attempts + 1, Node: d.e.cfg.Node, Reason: "recovered in phase " + d.state.Phase.String(),
 	})
 }
+
+// maxAttempts bounds the attempts at one submission that are interrupted, even
+// if each of them achieves something: a tool that kills its process is called
+// again by a model that does not know.
+const maxAttempts = 100
+
+// hold waits before another attempt if the ones before it have achieved nothing,
+// so that a message that kills its process does not keep it from all other work.
+// It returns early if there is something else to do.
+func (d *driver) hold() error {
+	n := d.state.Active.Fruitless - 2
+	if n < 0 {
+		return nil
+	}
+	wait := min(backoff(n, holdBase, holdMost), time.Until(time.UnixMilli(d.state.Active.Deadline)))
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for !d.state.Active.Aborted {
+		select {
+		case <-timer.C:
+			return nil
+		case <-d.e.ctx.Done():
+			return nil
+		case <-d.e.drain:
+			return d.giveUp("")
+		case <-d.slot.wake:
+			if err := d.intake(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// The first and the longest wait before another attempt.
+const (
+	holdBase = 500 * time.Millisecond
+	holdMost = 30 * time.Second
+)
 
 func (d *driver) endAttempt() {
 	if d.attempt != nil {

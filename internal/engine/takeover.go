@@ -24,12 +24,14 @@ func (d *driver) takeOver() error {
 	if st.Active == nil || st.Phase == fold.Closed {
 		return nil
 	}
-	sub := st.Active
-	if sub.Aborted && st.Phase != fold.Finish {
-		return d.terminate(journal.Aborted, aborted())
-	}
 	if st.Phase == fold.Finish && st.Joinable() == nil {
 		return nil
+	}
+	if err := d.hold(); err != nil {
+		return err
+	}
+	if st.Active.Aborted && st.Phase != fold.Finish {
+		return d.terminate(journal.Aborted, aborted())
 	}
 	if err := d.ensureAttempt(); err != nil || d.attempt == nil || d.ended() != nil {
 		return err // out of time; the loop ends it

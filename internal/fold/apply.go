@@ -146,8 +146,13 @@ func (s *State) attempt(r *journal.Attempt) error {
 		return s.refuse(r, "submission %s is active, not %s", s.Active.Submission, r.Submission)
 	}
 	s.Active.Attempts++
+	s.Active.Fruitless++
 	return nil
 }
+
+// achieved notes that the attempt under way has come further than those before
+// it.
+func (s *State) achieved() { s.Active.Fruitless = 0 }
 
 func (s *State) release(r *journal.Release) error {
 	if s.Active == nil || s.Active.Submission != r.Submission {
@@ -157,6 +162,7 @@ func (s *State) release(r *journal.Release) error {
 		return s.refuse(r, "no attempt is under way")
 	}
 	s.Active.Attempts--
+	s.Active.Fruitless = max(s.Active.Fruitless-1, 0)
 	return nil
 }
 
@@ -286,6 +292,9 @@ func (s *State) step(r *journal.Step) error {
 		s.Steps[r.Scope] = steps
 	}
 	steps[r.Name] = r
+	if len(r.Value) > 0 {
+		s.achieved()
+	}
 	return nil
 }
 
@@ -452,6 +461,7 @@ func (s *State) turnDone(r *journal.TurnDone) error {
 	}
 	resp.Failures = 0
 	resp.Turns++
+	s.achieved()
 	s.Context = append(s.Context, Item{Turn: r})
 	s.Size += blocksSize(r.Blocks)
 	resp.Calls = calls
@@ -520,6 +530,9 @@ func (s *State) outcome(r *journal.Outcome) error {
 		return err
 	}
 	s.Response.Outcomes[r.Call] = r
+	if r.DurationMS != nil { // it has ended by itself
+		s.achieved()
+	}
 	s.endSteps(journal.CallScope(r.Call))
 	return nil
 }

@@ -93,9 +93,12 @@ type Submission struct {
 	journal.Admitted
 	Aborted bool // an abort covers it
 
-	// Attempts counts the tries that count against the budget, and Deadline
-	// and MaxAttempts are that budget; zero means none was set.
+	// Attempts counts the tries that were not given up on purpose, and
+	// Fruitless those since something was last achieved: a turn was completed, a
+	// call came to its end, a step got its value. MaxAttempts bounds the latter.
+	// Zero means that no bound or no deadline was set.
 	Attempts    int
+	Fruitless   int
 	MaxAttempts int
 	Deadline    int64 // Unix milliseconds
 }
