@@ -60,6 +60,7 @@ func TestFruitlessAttempts(t *testing.T) {
 			began := time.Now()
 			<-asks
 			waits = append(waits, time.Since(began))
+			synctest.Wait() // the attempt is durable
 			s = die(t, e, s)
 			e = w.start(t, s)
 		}
@@ -110,6 +111,7 @@ func TestFruitfulAttempts(t *testing.T) {
 		id := send(t, e, chat, "go")
 		for range 11 {
 			<-turns
+			synctest.Wait()
 			s = die(t, e, s)
 			e = w.start(t, s)
 		}
@@ -158,6 +160,7 @@ func TestHoldEnds(t *testing.T) {
 				began := time.Now()
 				for range 5 {
 					<-asks
+					synctest.Wait()
 					s = die(t, e, s)
 					e = w.start(t, s)
 				}
