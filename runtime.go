@@ -140,8 +140,8 @@ func Open(ctx context.Context, cfg Config) (*Runtime, error) {
 	if cfg.Store == nil {
 		cfg.Store = memstore.New()
 	}
-	var err error
-	rt.engine, err = engine.Open(ctx, engine.Config{
+	_, err := engine.Open(ctx, engine.Config{
+		Opened: func(e *engine.Engine) { rt.engine = e }, // a hook of what is taken up may send a message at once
 		Store: cfg.Store, Programs: programs, Models: models{cfg.Providers, cfg.Catalog}, Node: cfg.Node,
 		Log: cfg.Log, Observe: cfg.Observe, Retries: cfg.Retries, RetryBase: cfg.RetryBase, Grace: cfg.Grace,
 	})

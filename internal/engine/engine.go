@@ -30,6 +30,10 @@ type Config struct {
 	Programs map[string]Program // by the agent's durable name
 	Models   Resolver
 
+	// Opened, if set, is given the engine before it begins to work: programs may
+	// be run before Open returns, and may need it.
+	Opened func(*Engine)
+
 	// Node names this process among those that share the store. It must
 	// differ between them.
 	Node string
@@ -127,6 +131,9 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	e.slots.init(cfg.CacheBytes)
 	// The engine outlives the call that opened it.
 	e.ctx, e.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	if cfg.Opened != nil {
+		cfg.Opened(e)
+	}
 	e.wg.Go(e.supervise)
 	return e, nil
 }
