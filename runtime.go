@@ -142,7 +142,7 @@ func Open(ctx context.Context, cfg Config) (*Runtime, error) {
 	}
 	_, err := engine.Open(ctx, engine.Config{
 		Opened: func(e *engine.Engine) { rt.engine = e }, // a hook of what is taken up may send a message at once
-		Store: cfg.Store, Programs: programs, Models: models{cfg.Providers, cfg.Catalog}, Node: cfg.Node,
+		Store:  cfg.Store, Programs: programs, Models: models{cfg.Providers, cfg.Catalog}, Node: cfg.Node,
 		Log: cfg.Log, Observe: cfg.Observe, Retries: cfg.Retries, RetryBase: cfg.RetryBase, Grace: cfg.Grace,
 	})
 	if err != nil {
