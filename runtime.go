@@ -141,9 +141,10 @@ func Open(ctx context.Context, cfg Config) (*Runtime, error) {
 		cfg.Store = memstore.New()
 	}
 	_, err := engine.Open(ctx, engine.Config{
-		Opened: func(e *engine.Engine) { rt.engine = e }, // a hook of what is taken up may send a message at once
-		Store:  cfg.Store, Programs: programs, Models: models{cfg.Providers, cfg.Catalog}, Node: cfg.Node,
+		Store: cfg.Store, Programs: programs, Models: models{cfg.Providers, cfg.Catalog}, Node: cfg.Node,
 		Log: cfg.Log, Observe: cfg.Observe, Retries: cfg.Retries, RetryBase: cfg.RetryBase, Grace: cfg.Grace,
+
+		Opened: func(e *engine.Engine) { rt.engine = e }, // a hook of what is taken up may send a message at once
 	})
 	if err != nil {
 		return nil, fmt.Errorf("flue: opening a runtime: %w", err)
