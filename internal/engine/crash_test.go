@@ -233,13 +233,20 @@ func (sc scenario) check(t *testing.T, w *world, e *engine.Engine, s store.Store
 	st := &fold.State{Head: -1}
 	ends := make(map[string][]string)
 	succeeded := make(map[string]bool)
+	var covered map[string]bool // by an abort
 	for _, r := range records(t, s, chat) {
+		if _, ok := r.(*journal.Abort); ok {
+			covered = coveredNow(st, covered)
+		}
 		if err := st.Apply(r); err != nil {
 			t.Errorf("folding the journal: %v", err)
 		}
 		switch r := r.(type) {
 		case *journal.Settled:
 			ends[r.Submission] = append(ends[r.Submission], r.Outcome)
+			if covered[r.Submission] && r.Outcome != journal.Aborted {
+				t.Errorf("submission %s was aborted and settled %s", r.Submission, r.Outcome)
+			}
 		case *journal.Outcome:
 			if !r.Failed {
 				succeeded[r.Call] = true
@@ -290,6 +297,22 @@ func (sc scenario) check(t *testing.T, w *world, e *engine.Engine, s store.Store
 	if strings.Contains(strings.Join(transcript(t, e, chat), "\n"), " streaming") {
 		t.Error("a part is still streaming")
 	}
+}
+
+// coveredNow adds to the submissions that an abort at this point covers: all that
+// are not settled, but for those whose response is complete.
+func coveredNow(st *fold.State, covered map[string]bool) map[string]bool {
+	if covered == nil {
+		covered = make(map[string]bool)
+	}
+	open := st.Queue
+	if st.Active != nil && st.Phase != fold.Finish && st.Phase != fold.Closed {
+		open = append(append([]*fold.Submission{st.Active}, st.Joined...), open...)
+	}
+	for _, sub := range open {
+		covered[sub.Submission] = true
+	}
+	return covered
 }
 
 // joined reports whether a later message may have been answered in its stead:
