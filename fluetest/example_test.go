@@ -87,13 +87,13 @@ func ExampleReplay() {
 	//     "mail receipt" in a step of charge
 	//   DEATH at write 4, step "receipt" of charge: it is not written
 	// process 2
-	//   "Please charge order ORD-1."
 	//     what was interrupted is taken up: recovered in phase tools
 	//     charge begins
 	//     "charge ORD-1" in charge, outside of a step
 	//     "mail receipt" in a step of charge
 	//     charge ends: charged
 	//     the model says "Your order is paid: charged"
+	//   "Please charge order ORD-1." again
 	//     it is answered "Your order is paid: charged"
 	// one more process, to which one more message is sent
 }

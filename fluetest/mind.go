@@ -35,7 +35,7 @@ func (v voice) Stream(ctx context.Context, req *model.Request) iter.Seq2[model.E
 	if v.life.isDead() { // nobody hears it
 		return script.New(script.Say("…")).Stream(ctx, req)
 	}
-	run.asked(req)
+	v.life.asked(req)
 	if run.probing {
 		return script.New(script.Say("Still here.")).Stream(ctx, req)
 	}

@@ -38,6 +38,7 @@ type run struct {
 	lives   []*life
 	parts   []*part
 	next    int // the first step that is not over
+	begun   int // how many steps were begun
 	agent   string
 	budget  time.Duration // of one message
 
@@ -75,6 +76,7 @@ type life struct {
 	mu    sync.Mutex
 	tools map[string]string // by the id of the call
 	began map[string]bool   // calls of this process, by their ids
+	ended map[string]bool   // calls whose end is in the story
 	open  map[string]int    // calls of tools that have begun and not ended, by tool
 }
 
@@ -92,7 +94,16 @@ func (r *run) find(f finding) {
 	r.findings = append(r.findings, f)
 }
 
-func (r *run) asked(req *model.Request) {
+// asked takes note of a request to the model.
+func (l *life) asked(req *model.Request) {
+	r := l.run
+	if n := len(req.Messages); n > 0 {
+		for _, b := range req.Messages[n-1].Blocks {
+			if b.Kind == model.ToolResult && l.toolOf(b.CallID) != "" {
+				l.ends(b.CallID, b.Name, b.Text)
+			}
+		}
+	}
 	if err := wellFormed(req.Messages); err != nil {
 		r.find(finding{kind: Malformed, text: "a request to the model is malformed: " + err.Error(), advice: adviceEngine})
 	}
@@ -106,6 +117,8 @@ func (r *run) asked(req *model.Request) {
 	}
 }
 
+// answered takes note of an answer of the script, and of what it has answered to
+// the same conversation before if that was something else.
 func (r *run) answered(req *model.Request, before, now string) {
 	r.tell("    the model %s", now)
 	if before == "" {
@@ -157,7 +170,7 @@ func (r *run) play() {
 func (r *run) open() (*life, error) {
 	l := &life{
 		run: r, n: len(r.lives), closing: make(chan struct{}), probing: r.probing,
-		tools: make(map[string]string), began: make(map[string]bool), open: make(map[string]int),
+		tools: make(map[string]string), began: make(map[string]bool), ended: make(map[string]bool), open: make(map[string]int),
 	}
 	l.ctx, l.die = context.WithCancel(context.Background())
 	l.tape = newTape(r.store, r.calls, func(n int) {
@@ -241,7 +254,17 @@ func (l *life) dies() bool {
 // step plays one step until what it led to is settled.
 func (l *life) step(i int) error {
 	r := l.run
-	r.tell("  %s", r.steps[i].name)
+	// Let the process go as far as it can, so that a run is the same every time.
+	synctest.Wait()
+	if l.tape.Crashed() {
+		return nil
+	}
+	again := ""
+	if r.begun == i+1 {
+		again = " again"
+	}
+	r.begun = i + 1
+	r.tell("  %s%s", r.steps[i].name, again)
 	receipt, err := r.steps[i].play(l.ctx, l.in, r.parts[i])
 	if errors.Is(err, errNothingWaits) && r.wasTold() {
 		r.tell("    left out: %v", err)
@@ -372,16 +395,19 @@ func (r *run) end(l *life) {
 	l.die()
 }
 
+// outlived is the finding that something still runs: where, or else in which tool.
 func outlived(tools, lines []string) finding {
 	what := "something"
-	if len(tools) > 0 {
+	switch {
+	case len(lines) > 0:
+		what = "the code at " + strings.Join(lines, " and ")
+	case len(tools) > 0:
 		what = strings.Join(tools, " or ")
 	}
-	text := what + " ignores its context: it still runs after the process has ended everything"
-	if len(lines) > 0 {
-		text += ", at " + strings.Join(lines, " and ")
+	return finding{
+		kind: Outlived, advice: adviceOutlived,
+		text: what + " ignores its context: it still runs after the process has ended everything",
 	}
-	return finding{kind: Outlived, text: text, advice: adviceOutlived}
 }
 
 // outlives reports whether something of a process may still run.
@@ -454,7 +480,7 @@ func (l *life) observe(ev flue.Event) {
 		l.mu.Lock()
 		l.open[ev.Tool]--
 		l.mu.Unlock()
-		r.tell("    %s ends: %s", ev.Tool, clip(ev.Text, 60))
+		l.ends(ev.Call, ev.Tool, ev.Text)
 	case flue.EventAttemptStarted:
 		if ev.Attempt > 1 {
 			r.tell("    what was interrupted is taken up: %s", ev.Reason)
@@ -469,6 +495,18 @@ func (l *life) observe(ev flue.Event) {
 			}
 			r.mu.Unlock()
 		}
+	}
+}
+
+// ends adds to the story that a call has ended. The event and the next request to
+// the model both say so, and either may come first.
+func (l *life) ends(call, tool, text string) {
+	l.mu.Lock()
+	told := l.ended[call]
+	l.ended[call] = true
+	l.mu.Unlock()
+	if !told {
+		l.run.tell("    %s ends: %s", tool, clip(text, 60))
 	}
 }
 

@@ -150,7 +150,9 @@ func Send(m flue.Message) Step {
 }
 
 // Post is the step that sends a message and does not wait for anything but its
-// acceptance, so that the next step comes while the agent works on it.
+// acceptance. The next step comes when the agent can do no more without waiting:
+// a script that takes its time, see [script.Wait], is still at it then, and a
+// message joins its response.
 func Post(m flue.Message) Step {
 	s := Send(m)
 	send := s.play
