@@ -56,6 +56,17 @@ func CallKey(ctx context.Context) string {
 	return ""
 }
 
+// Epoch returns the number under which this process owns the instance that ctx's
+// tool call or hook callback belongs to. It grows with every change of owner, so
+// a system that keeps the highest one it has seen can refuse a process that was
+// replaced and does not know it yet. It is zero if ctx belongs to neither.
+func Epoch(ctx context.Context) int64 {
+	if w := workFrom(ctx); w != nil {
+		return w.Epoch
+	}
+	return 0
+}
+
 // Log returns a logger for the progress of the tool call or hook callback that
 // ctx belongs to. Its lines become events that an observer sees; the model never
 // does, and they are not stored. With any other ctx the lines go nowhere.

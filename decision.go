@@ -74,7 +74,7 @@ func (c *carrier) carryOut(ctx context.Context, w *engine.Work, a *approvalRecor
 	}
 	tool := c.tool(a)
 	switch {
-	case tool == nil && again, tool != nil && again && !tool.Durable:
+	case tool == nil && again, tool != nil && again && !tool.Again:
 		a.Status, a.Result = approvalUnknown, unknownCall
 		return c.keep(ctx, w)
 	case tool == nil:

@@ -92,6 +92,7 @@ const (
 	EventAdmitted       = engine.EventAdmitted       // a submission was accepted
 	EventAttemptStarted = engine.EventAttemptStarted // a try at it began; Reason says why when it is not the first
 	EventReleased       = engine.EventReleased       // a try was given up because the runtime closes
+	EventRecovered      = engine.EventRecovered      // work that was interrupted is taken up; Reason says how
 	EventTurnStarted    = engine.EventTurnStarted    // a model call began
 	EventText           = engine.EventText           // the model wrote text
 	EventTurnDone       = engine.EventTurnDone       // the model call ended

@@ -30,6 +30,11 @@ type Tool struct {
 	// dropped. Zero means that only the submission's own timeout applies.
 	Timeout time.Duration
 
+	// Idempotent says that a call may be run twice: what it does the second
+	// time, under the same [CallKey], changes nothing. A call that is
+	// interrupted is then run again, where another's outcome is unknown.
+	Idempotent bool
+
 	// Input replaces the schema of the arguments that is inferred from the
 	// function's input type. It must describe an object.
 	Input *Schema
@@ -54,7 +59,7 @@ type ToolDefinition struct {
 	name    string
 	spec    model.Tool
 	timeout time.Duration
-	durable bool
+	again   bool            // a call that is interrupted is run again
 	ungated *ToolDefinition // what a gate stands in front of
 	prepare func(w *engine.Work, arguments string) (json.RawMessage, error)
 	run     func(ctx context.Context, w *engine.Work, arguments string) engine.Result
@@ -67,7 +72,7 @@ func (t *ToolDefinition) Name() string { return t.name }
 func (t *ToolDefinition) InputSchema() json.RawMessage { return t.spec.Schema }
 
 func (t *ToolDefinition) engineTool() engine.Tool {
-	return engine.Tool{Spec: t.spec, Timeout: t.timeout, Durable: t.durable, Run: t.run}
+	return engine.Tool{Spec: t.spec, Timeout: t.timeout, Again: t.again, Run: t.run}
 }
 
 // NewTool makes a tool of a Go function. It panics if the definition is bad, as
@@ -124,7 +129,7 @@ func MakeDurableTool[In, Out any](t Tool, fn func(ctx context.Context, step *Ste
 		return fn(ctx, &Step{work: w}, in)
 	})
 	if def != nil {
-		def.durable = true
+		def.again = true
 	}
 	return def, err
 }
@@ -142,7 +147,7 @@ func makeTool[In, Out any](t Tool, hasFunc bool, fn func(ctx context.Context, w 
 		return nil, fmt.Errorf("flue: tool %s: its input: %w", t.Name, err)
 	}
 	def := &ToolDefinition{
-		name: t.Name, timeout: t.Timeout,
+		name: t.Name, timeout: t.Timeout, again: t.Idempotent,
 		spec: model.Tool{Name: t.Name, Description: t.Description, Schema: input.JSON()},
 	}
 	var output *schema.Schema

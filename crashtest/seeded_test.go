@@ -60,8 +60,8 @@ var faults = []fault{
 	{
 		name: "an interrupted call is run again",
 		file: "internal/engine/tools.go",
-		old:  "tool != nil && tool.Durable {\n			again = true",
-		new:  "tool != nil {\n			again = true",
+		old:  "	if d.plan == nil || !c.Again {\n		return false\n	}\n	tool := d.plan.tool(c.Name)\n	return tool != nil && tool.Again\n",
+		new:  "	return d.plan != nil && d.plan.tool(c.Name) != nil\n",
 		in:   "./internal/engine", tests: everywhere,
 	},
 	{
@@ -81,7 +81,7 @@ var faults = []fault{
 	{
 		name: "an approved call that was begun is run again",
 		file: "decision.go",
-		old:  "case tool == nil && again, tool != nil && again && !tool.Durable:",
+		old:  "case tool == nil && again, tool != nil && again && !tool.Again:",
 		new:  "case tool == nil && again:",
 		in:   ".", tests: inTheWhole,
 	},

@@ -38,6 +38,10 @@ type Block struct {
 	Name      string         `json:"name,omitzero"`
 	Arguments string         `json:"args,omitzero"`
 	Opaque    jsontext.Value `json:"opaque,omitzero"` // what the provider wants back, as it came
+
+	// Again says that a call may be run again if it is interrupted, by the tool
+	// that was offered to the model.
+	Again bool `json:"again,omitzero"`
 }
 
 // MaxBlocks bounds the blocks of one turn.

@@ -655,7 +655,7 @@ func TestUpdatesBesideACallThatIsRunAgain(t *testing.T) {
 					}
 					return engine.Result{Content: "ok"}
 				})
-				durable.Durable = true
+				durable.Again = true
 				plain := w.tool("plain", func(_ context.Context, c *engine.Work) engine.Result {
 					var err error
 					if first == "durable" {
@@ -744,7 +744,7 @@ type provisioning struct {
 
 func (p *provisioning) tool() engine.Tool {
 	tool := p.world.tool("provision", nil)
-	tool.Durable = true
+	tool.Again = true
 	tool.Run = func(ctx context.Context, c *engine.Work, _ string) engine.Result {
 		p.effect("run")
 		var values []string
@@ -899,7 +899,7 @@ func TestDurableCallOutlivesAShutdown(t *testing.T) {
 				w := newWorld()
 				first := true
 				tool := w.tool("provision", nil)
-				tool.Durable = true
+				tool.Again = true
 				tool.Run = func(ctx context.Context, c *engine.Work, _ string) engine.Result {
 					raw, err := c.Step(ctx, "account", false, func(context.Context) (json.RawMessage, error) {
 						w.effect("account")

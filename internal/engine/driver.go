@@ -306,6 +306,10 @@ func (d *driver) hold() error {
 		return nil
 	}
 	wait := min(backoff(n, holdBase, holdMost), time.Until(time.UnixMilli(d.state.Active.Deadline)))
+	d.recovered(Event{Reason: fmt.Sprintf("%d attempts in a row have achieved nothing; the next one waits %s", n+2, wait.Round(time.Millisecond))})
+	if err := d.commit(); err != nil {
+		return err
+	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	for !d.state.Active.Aborted {

@@ -44,6 +44,7 @@ const (
 	EventAdmitted       EventType = "submission_queued"
 	EventAttemptStarted EventType = "attempt_started"
 	EventReleased       EventType = "attempt_released"
+	EventRecovered      EventType = "recovered"
 	EventTurnStarted    EventType = "turn_started"
 	EventText           EventType = "text"
 	EventTurnDone       EventType = "turn_done"

@@ -685,7 +685,7 @@ func TestDeliveryAfterACrash(t *testing.T) {
 			pause(ctx, time.Second)
 			return engine.Result{Content: "ok"}
 		})
-		work.Durable = true
+		work.Again = true
 		w.render = func(v engine.View) (*engine.Plan, error) {
 			mu.Lock()
 			latest = v.Delivery.Body

@@ -76,9 +76,9 @@ type Tool struct {
 	Timeout time.Duration // zero means the submission's own
 	Run     func(ctx context.Context, w *Work, arguments string) Result
 
-	// Durable says that a call which was interrupted is run again: what must
-	// not happen twice is in its steps.
-	Durable bool
+	// Again says that a call which was interrupted is run again: what must not
+	// happen twice is in its steps, or the tool sees to it by the call's key.
+	Again bool
 }
 
 // A Result is what a call came to.

@@ -324,7 +324,7 @@ func (s *seam) start(ctx context.Context) {
 	hook := s.hooks[s.begun]
 	s.begun++
 	s.running++
-	w := s.unit.add(&Work{Hook: hook.Name, Response: s.soFar(s.works), scope: s.scope, memo: maps.Clone(s.state.Steps[s.scope])})
+	w := s.unit.add(&Work{Hook: hook.Name, Response: s.soFar(s.works), Epoch: s.lease.Epoch, scope: s.scope, memo: maps.Clone(s.state.Steps[s.scope])})
 	w.Log = slog.New(&callLog{emit: s.logTo(w)})
 	s.works = append(s.works, w)
 	e, addr := s.e, s.slot.addr

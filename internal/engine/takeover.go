@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"slices"
+
 	"github.com/flue-go/flue/internal/fold"
 	"github.com/flue-go/flue/journal"
 )
@@ -36,11 +38,22 @@ func (d *driver) takeOver() error {
 	if err := d.ensureAttempt(); err != nil || d.attempt == nil || d.ended() != nil {
 		return err // out of time; the loop ends it
 	}
-	if st.Phase == fold.Tools {
+	switch st.Phase {
+	case fold.Tools:
 		d.resumed = true
 		return nil
+	case fold.Streaming:
+		reason := "the model call was cut and is made again"
+		if hasText(st.Response.Partial) {
+			reason = "the model call was cut; the model goes on from what it had said"
+		}
+		d.recovered(Event{Turn: st.Response.Turn, Reason: reason})
 	}
 	return d.atRest()
+}
+
+func hasText(blocks []journal.Block) bool {
+	return slices.ContainsFunc(blocks, func(b journal.Block) bool { return b.Kind == journal.Text && b.Text != "" })
 }
 
 // atRest closes an open turn and an uncommitted batch of calls. It changes
@@ -63,16 +76,21 @@ func (d *driver) closeTurn() error {
 	done := &journal.TurnDone{
 		Turn: resp.Turn, Response: resp.ID, Submission: d.state.Active.Submission, Stop: journal.StopAborted, Blocks: partial,
 	}
-	said := false
 	for _, b := range partial {
 		done.Sent = append(done.Sent, len(b.Text))
-		said = said || (b.Kind == journal.Text && b.Text != "")
 	}
+	said := hasText(partial)
 	turn := resp.Turn
 	if err := d.stage(done); err != nil || !said {
 		return err
 	}
 	return d.stage(d.notice(turn, journal.SignalInterrupted, interruptedStream), d.notice(turn, journal.SignalContinued, continuedStream))
+}
+
+// recovered tells of a decision that recovery has made.
+func (d *driver) recovered(ev Event) {
+	ev.Type, ev.Attempt = EventRecovered, d.state.Active.Attempts
+	d.emit(ev)
 }
 
 func (d *driver) notice(turn, signal, text string) *journal.Entry {
@@ -92,7 +110,7 @@ func (d *driver) closeBatch(words string) error {
 		if resp.Outcomes[c.Call] != nil {
 			continue
 		}
-		if d.leavesOpen(c.Name) {
+		if d.leavesOpen(c) {
 			open = true
 			continue
 		}

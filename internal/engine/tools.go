@@ -55,9 +55,10 @@ func (d *driver) tools() error {
 	return b.wait()
 }
 
-// resume goes on with a batch that an earlier driver began. Calls of durable
-// tools are run again; others may have had their effect, and get an outcome that
-// says so. It reports false if the batch cannot be run.
+// resume goes on with a batch that an earlier driver began. Calls are run again
+// if the tool said so when they were made and still does; others may have had
+// their effect, and get an outcome that says so. It reports false if the batch
+// cannot be run.
 func (d *driver) resume() (ok bool, err error) {
 	resp := &d.state.Response
 	if err := d.render(d.attempt, *d.state.Delivery); err != nil {
@@ -74,10 +75,12 @@ func (d *driver) resume() (ok bool, err error) {
 		if resp.Outcomes[c.Call] != nil {
 			continue
 		}
-		if tool := d.plan.tool(c.Name); tool != nil && tool.Durable {
+		if d.again(c) {
 			again = true
+			d.recovered(Event{Turn: resp.Turn, Call: c.Call, Tool: c.Name, Reason: "the call was interrupted and is run again"})
 			continue
 		}
+		d.recovered(Event{Turn: resp.Turn, Call: c.Call, Tool: c.Name, Reason: "the call was interrupted and its outcome is unknown"})
 		if err := d.stage(&journal.Outcome{Turn: resp.Turn, Response: resp.ID, Call: c.Call, Tool: c.Name, Failed: true, Content: interruptedCall}); err != nil {
 			return false, err
 		}
@@ -87,6 +90,15 @@ func (d *driver) resume() (ok bool, err error) {
 	}
 	d.resumed = false
 	return true, nil
+}
+
+// again reports whether a call may be run again.
+func (d *driver) again(c journal.Block) bool {
+	if d.plan == nil || !c.Again {
+		return false
+	}
+	tool := d.plan.tool(c.Name)
+	return tool != nil && tool.Again
 }
 
 // goOn makes a unit stand on what calls of the same batch have written in an
@@ -102,14 +114,10 @@ func (u *unit) goOn(outcomes map[string]*journal.Outcome) {
 	}
 }
 
-// leavesOpen reports whether calls of the tool that have no result yet are left
-// to the next process: this one closes, and the tool is durable.
-func (d *driver) leavesOpen(name string) bool {
-	if d.plan == nil || !errors.Is(d.ended(), errClosing) {
-		return false
-	}
-	tool := d.plan.tool(name)
-	return tool != nil && tool.Durable
+// leavesOpen reports whether a call that has no result yet is left to the next
+// process: this one closes, and the call may be run again.
+func (d *driver) leavesOpen(c journal.Block) bool {
+	return d.again(c) && errors.Is(d.ended(), errClosing)
 }
 
 // An openBatch is a set of calls that run side by side.
@@ -141,6 +149,7 @@ func (b *openBatch) start(block journal.Block) {
 	scope := journal.CallScope(block.Call)
 	call := b.unit.add(&Work{
 		ID: block.Call, Key: callKey(b.state.Born.Incarnation, b.turn, block.Call), Tool: block.Name,
+		Epoch: b.lease.Epoch,
 		scope: scope, memo: maps.Clone(b.state.Steps[scope]), // which this run's own steps change
 	})
 	call.Log = slog.New(&callLog{emit: b.logTo(call)})
@@ -302,7 +311,7 @@ func (b *openBatch) record(r ended) error {
 // lost, and this outcome would stand on nothing. Then it waits for the other.
 func (b *openBatch) take(r ended) error {
 	delete(b.running, r.call.ID)
-	if r.result.Failed && b.leavesOpen(r.call.Tool) {
+	if r.result.Failed && b.leavesOpen(b.block(r.call.ID)) {
 		b.lost[r.call] = true // interrupted, and not ended: the next process runs it again
 		return nil
 	}
@@ -355,10 +364,11 @@ func (b *openBatch) failures(r ended) int {
 	if !r.result.Failed {
 		return 0
 	}
-	for _, c := range b.state.Response.Calls {
-		if c.Call == r.call.ID {
-			return b.state.Response.Failed(c) + 1
-		}
-	}
-	return 0
+	return b.state.Response.Failed(b.block(r.call.ID)) + 1
+}
+
+// block returns what the model said to make the call.
+func (b *openBatch) block(call string) journal.Block {
+	i := slices.IndexFunc(b.state.Response.Calls, func(c journal.Block) bool { return c.Call == call })
+	return b.state.Response.Calls[i]
 }

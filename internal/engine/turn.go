@@ -486,7 +486,7 @@ func (t *openTurn) done(ev model.Done) error {
 	return t.close(stop, journal.Usage(ev.Usage), nil)
 }
 
-// nameCalls makes the ids of the calls unique within the response, because a
+// nameCalls says of each call whether it may be run again, and makes the ids of the calls unique within the response, because a
 // client and the journal tell calls apart by them alone. Some models send none,
 // or the same in every turn.
 func (t *openTurn) nameCalls() {
@@ -500,6 +500,8 @@ func (t *openTurn) nameCalls() {
 			b.Call = newID("call_")
 		}
 		seen[b.Call] = true
+		tool := t.plan.tool(b.Name)
+		b.Again = tool != nil && tool.Again
 	}
 }
 

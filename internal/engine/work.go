@@ -41,6 +41,10 @@ type Work struct {
 	Hook string // empty in a call
 	Log  *slog.Logger
 
+	// Epoch is that under which this process owns the instance. It grows with
+	// every change of owner.
+	Epoch int64
+
 	// Response is what the response has done so far. It is set in the hooks of
 	// its end, and its Metadata in those of its start, too.
 	Response ResponseSoFar
@@ -331,7 +335,7 @@ func (w *Work) Run(ctx context.Context, tool *Tool, id, key, arguments string, r
 	began := time.Now()
 	// What the call writes is kept apart from the unit, which may yet fail: the
 	// call sees nothing of it.
-	call := u.apart().add(&Work{ID: id, Key: key, Tool: tool.Spec.Name, Log: w.Log, scope: w.scope, memo: w.memo, prefix: w.prefix + id + "/"})
+	call := u.apart().add(&Work{ID: id, Key: key, Tool: tool.Spec.Name, Log: w.Log, Epoch: w.Epoch, scope: w.scope, memo: w.memo, prefix: w.prefix + id + "/"})
 	result := u.engine.runTool(ctx, u.addr, tool, call, arguments)
 	call.end()
 	if ctx.Err() != nil && result.Failed {
