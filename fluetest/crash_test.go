@@ -497,6 +497,16 @@ func TestScenarioThatDoesNotWork(t *testing.T) {
 	}
 }
 
+func TestAgentThatDoesNotOpen(t *testing.T) {
+	sc := one(nil)
+	sc.Agent = func(*fluetest.World) *flue.Agent {
+		return &flue.Agent{Name: "no name", Render: func(*flue.Render) string { return "" }}
+	}
+	if f := failure(t, fluetest.Crash(t, sc), fluetest.Unplayable); !strings.Contains(f.What, `"no name"`) {
+		t.Errorf("found %q", f.What)
+	}
+}
+
 func TestCheck(t *testing.T) {
 	sc := one(func(w *fluetest.World, r *flue.Render) {
 		flue.UseTool(r, tool("charge", func(ctx context.Context) error { return w.Effect(ctx, "charge card") }))

@@ -16,8 +16,8 @@ type Kind string
 
 // The kinds of failure.
 const (
-	// Unplayable means that the scenario does not even work undisturbed.
-	Unplayable Kind = "does not work undisturbed"
+	// Unplayable means that no runtime opens with the agent, such as for its name.
+	Unplayable Kind = "does not open"
 	// Nondeterministic means that the script has answered one conversation in two
 	// ways, so that nothing can be said of what was lost in these runs.
 	Nondeterministic Kind = "the script is not a function"
@@ -227,7 +227,7 @@ func (r *run) judgeJournal(interrupted bool) {
 		case len(end) != 1:
 			r.find(finding{kind: Unfinished, text: fmt.Sprintf("%s is settled %d times", quoted(a.Message), len(end)), advice: adviceEngine})
 		case end[0] != journal.Completed:
-			text := quoted(a.Message) + " is " + end[0]
+			text := quoted(a.Message) + " " + end[0]
 			if cause := r.causes[a.Submission]; cause != nil {
 				text += ": " + cause.Error()
 			}
@@ -239,7 +239,7 @@ func (r *run) judgeJournal(interrupted bool) {
 	}
 	for tool, t := range r.toolRuns() {
 		if t.NotRun > 0 {
-			r.find(finding{kind: LostSilently, text: fmt.Sprintf("%d calls of %s were not run", t.NotRun, tool), advice: adviceEngine})
+			r.find(finding{kind: LostSilently, text: fmt.Sprintf("%s of %s not run", count(t.NotRun, "call"), tool), advice: adviceEngine})
 		}
 	}
 }

@@ -38,7 +38,7 @@ func TestPage(t *testing.T) {
 	}
 	for _, kind := range []fluetest.Kind{
 		fluetest.Nondeterministic, fluetest.Twice, fluetest.LostSilently, fluetest.Unanswered, fluetest.Unfinished,
-		fluetest.Malformed, fluetest.Outlived, fluetest.Impure, fluetest.Stuck, fluetest.Unchecked,
+		fluetest.Malformed, fluetest.Outlived, fluetest.Impure, fluetest.Stuck, fluetest.Unchecked, fluetest.Unplayable,
 	} {
 		if !strings.Contains(string(page), string(kind)) {
 			t.Errorf("the page does not say what to do about %q", kind)

@@ -145,7 +145,7 @@ func (r *run) play() {
 	for {
 		l, err := r.open()
 		if err != nil {
-			r.find(finding{kind: Unplayable, text: "the runtime does not open: " + err.Error()})
+			r.find(finding{kind: Unplayable, text: err.Error()})
 			return
 		}
 		survived := l.live()
@@ -422,7 +422,7 @@ func (r *run) look() {
 	r.records = r.read()
 	l, err := r.reopen()
 	if err != nil {
-		r.find(finding{kind: Unplayable, text: "the runtime does not open: " + err.Error()})
+		r.find(finding{kind: Unplayable, text: err.Error()})
 		return
 	}
 	if r.snapshot, err = l.in.Conversation(context.Background()); err != nil {

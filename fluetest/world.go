@@ -219,12 +219,17 @@ func whereNow() place {
 
 var pkgFlue = reflect.TypeFor[flue.Agent]().PkgPath()
 
-// stillRunning returns the lines of the agent's tools and hooks that are being
-// run, in all goroutines.
+// stillRunning returns the lines of the agent's tools and hooks that are being run
+// in this bubble.
 func stillRunning() []string {
 	buf := make([]byte, 1<<20)
+	goroutines := strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n")
+	here := bubbleOf(goroutines[0]) // the caller's comes first
 	var out []string
-	for goroutine := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
+	for _, goroutine := range goroutines {
+		if bubbleOf(goroutine) != here {
+			continue
+		}
 		lines := strings.Split(goroutine, "\n")
 		for i, line := range lines {
 			name, ok := strings.CutPrefix(line, pkgFlue+".")
@@ -240,6 +245,15 @@ func stillRunning() []string {
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
+}
+
+// bubbleOf returns which bubble a goroutine is in, by the head of its stack.
+func bubbleOf(goroutine string) string {
+	head, _, _ := strings.Cut(goroutine, "\n")
+	_, bubble, _ := strings.Cut(head, "synctest bubble ")
+	bubble, _, _ = strings.Cut(bubble, "]")
+	bubble, _, _ = strings.Cut(bubble, ",")
+	return bubble
 }
 
 // innermost returns where the innermost code of a stack is that does not belong to
@@ -259,7 +273,8 @@ func innermost(stack []string) string {
 // standardLibrary is the folder of the standard library's source, with a slash at
 // its end.
 func standardLibrary() string {
-	file, _ := runtime.FuncForPC(reflect.ValueOf(time.Now).Pointer()).FileLine(0)
+	f := runtime.FuncForPC(reflect.ValueOf(time.Now).Pointer())
+	file, _ := f.FileLine(f.Entry())
 	return strings.TrimSuffix(file, "time/time.go")
 }
 
