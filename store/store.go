@@ -246,6 +246,20 @@ type Notifier interface {
 	Notify(ctx context.Context, fn func(Address)) error
 }
 
+// A Lister is a store that can say what it holds, for the tools of an operator.
+type Lister interface {
+	// Instances returns up to limit instances whose addresses come after the
+	// given one, ordered by agent and then by id, both byte by byte. The zero
+	// Address comes before all. A limit below one returns none. One whose
+	// journal is so damaged that it has no head is listed with a Head of -1.
+	Instances(ctx context.Context, after Address, limit int) ([]Instance, error)
+
+	// Unsettled returns the submissions of an instance that are not settled, in
+	// the order of their admission. It fails with ErrNotFound if there is no
+	// such instance.
+	Unsettled(ctx context.Context, addr Address) ([]Submission, error)
+}
+
 // Errors that a caller branches on.
 var (
 	// ErrNotFound means that there is no such instance, submission or attachment.
@@ -264,6 +278,8 @@ var (
 	ErrFormat = errors.New("store: unknown data format")
 	// ErrLocked means that another process has the store open.
 	ErrLocked = errors.New("store: in use by another process")
+	// ErrReadOnly means that the store was opened for reading only.
+	ErrReadOnly = errors.New("store: opened for reading only")
 	// ErrNoLease means that the node's own lease is missing or has lapsed.
 	ErrNoLease = errors.New("store: node has no live lease")
 	// ErrClosed means that the store has been closed.

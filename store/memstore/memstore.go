@@ -20,7 +20,10 @@ import (
 	"github.com/flue-go/flue/store/internal/owners"
 )
 
-var _ store.Store = (*Store)(nil)
+var (
+	_ store.Store  = (*Store)(nil)
+	_ store.Lister = (*Store)(nil)
+)
 
 // A Store is a handle on journals in memory. It is safe for concurrent use.
 // The zero value is not usable; see [New].
@@ -324,6 +327,46 @@ func (s *Store) Submission(ctx context.Context, addr store.Address, id string) (
 		}
 	}
 	return store.Submission{}, fmt.Errorf("submission %q of %v: %w", id, addr, store.ErrNotFound)
+}
+
+// Instances implements [store.Lister].
+func (s *Store) Instances(ctx context.Context, after store.Address, limit int) ([]store.Instance, error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	var rows []store.Instance
+	for addr, in := range s.instances {
+		if compare(addr, after) > 0 {
+			rows = append(rows, in.row())
+		}
+	}
+	slices.SortFunc(rows, func(a, b store.Instance) int { return compare(a.Address, b.Address) })
+	return rows[:min(len(rows), max(limit, 0))], nil
+}
+
+func compare(a, b store.Address) int {
+	return cmp.Or(cmp.Compare(a.Agent, b.Agent), cmp.Compare(a.ID, b.ID))
+}
+
+// Unsettled implements [store.Lister].
+func (s *Store) Unsettled(ctx context.Context, addr store.Address) ([]store.Submission, error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	in := s.instances[addr]
+	if in == nil {
+		return nil, fmt.Errorf("unsettled submissions of %v: %w", addr, store.ErrNotFound)
+	}
+	var open []store.Submission
+	for _, sub := range in.submissions {
+		if sub.Outcome == "" {
+			open = append(open, sub.Submission)
+		}
+	}
+	slices.SortFunc(open, func(a, b store.Submission) int { return cmp.Compare(a.Offset, b.Offset) })
+	return open, nil
 }
 
 // Attachment implements [store.Store].

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"runtime"
 
+	sqlite3 "modernc.org/sqlite/lib"
+
 	"github.com/flue-go/flue/store"
 )
 
@@ -78,6 +80,45 @@ func prepareFile(ctx context.Context, file string) error {
 	return checkVersion(file, header)
 }
 
+// checkReadable makes sure that the file is a store of this format without
+// changing it. It looks through SQLite only: to open and close a file that this
+// process has open elsewhere would end the locks that it has on it.
+func checkReadable(file string) error {
+	info, err := os.Stat(file)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", file, err)
+	}
+	if info.Size() == 0 {
+		return fmt.Errorf("open %s: %w: it is empty", file, store.ErrFormat)
+	}
+	c, err := dial(file, readOnly)
+	if err != nil {
+		return err
+	}
+	var id, version int64
+	err = c.value("PRAGMA application_id", &id)
+	if err == nil {
+		err = c.value("PRAGMA user_version", &version)
+	}
+	switch err := errors.Join(err, c.close()); {
+	case code(err) == sqlite3.SQLITE_NOTADB:
+		return notDatabase(file)
+	case err != nil:
+		return fmt.Errorf("open %s to read it: %w", file, err)
+	case id != applicationID:
+		return foreignDatabase(file, uint32(id))
+	}
+	return known(file, version)
+}
+
+func notDatabase(file string) error {
+	return fmt.Errorf("open %s: %w: it is not a SQLite database; give another path", file, store.ErrFormat)
+}
+
+func foreignDatabase(file string, id uint32) error {
+	return fmt.Errorf("open %s: %w: it is a SQLite database of another application (id %#x); give another path", file, store.ErrFormat, id)
+}
+
 // The header of a SQLite file.
 const (
 	headerSize          = 100
@@ -108,11 +149,10 @@ func readHeader(file string) ([]byte, error) {
 // are created with their stamp, so it is never only in the log.
 func checkHeader(file string, header []byte) error {
 	if len(header) < headerSize || string(header[:len(headerMagic)]) != headerMagic {
-		return fmt.Errorf("open %s: %w: it is not a SQLite database; give another path", file, store.ErrFormat)
+		return notDatabase(file)
 	}
 	if id := binary.BigEndian.Uint32(header[headerApplicationID:]); id != applicationID {
-		return fmt.Errorf("open %s: %w: it is a SQLite database of another application (id %#x); give another path",
-			file, store.ErrFormat, id)
+		return foreignDatabase(file, id)
 	}
 	return nil
 }
@@ -131,6 +171,11 @@ func checkVersion(file string, header []byte) error {
 			return err
 		}
 	}
+	return known(file, v)
+}
+
+// known refuses a version that this program does not know.
+func known(file string, v int64) error {
 	switch {
 	case v > formatVersion:
 		return fmt.Errorf("open %s: %w: it has format %d, and this version of the program knows formats up to %d; use a newer version",

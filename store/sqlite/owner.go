@@ -47,6 +47,10 @@ func (s *Store) Claim(ctx context.Context, node string, limit int) ([]store.Leas
 
 // claimable returns instances above last that looked claimable just now.
 func (s *Store) claimable(ctx context.Context, node string, last int64, limit int) (ids []int64, err error) {
+	if err := s.enterToWrite(ctx); err != nil {
+		return nil, err
+	}
+	defer s.leave()
 	err = s.read(ctx, func(r *reader) error {
 		if !s.writer.owners.Alive(node) {
 			return store.ErrNoLease
@@ -105,7 +109,7 @@ func (s *Store) Take(ctx context.Context, node string, addr store.Address) (stor
 
 // Renew implements [store.Store].
 func (s *Store) Renew(ctx context.Context, node string, ttl time.Duration) error {
-	if err := s.enter(ctx); err != nil {
+	if err := s.enterToWrite(ctx); err != nil {
 		return err
 	}
 	defer s.leave()
@@ -121,7 +125,7 @@ func (s *Store) Release(ctx context.Context, leases ...store.Lease) error {
 	}
 	// Without leases there is nothing to wait for, but a closed store says so.
 	if len(leases) == 0 {
-		if err := s.enter(ctx); err != nil {
+		if err := s.enterToWrite(ctx); err != nil {
 			return err
 		}
 		s.leave()

@@ -102,7 +102,7 @@ func (q *queue) next(group []*op) []*op {
 // submit has the writer do an op and waits for its verdict. If ctx ends before
 // the writer takes the op, it is not done.
 func (s *Store) submit(ctx context.Context, size int, do func(*writer) error) error {
-	if err := s.enter(ctx); err != nil {
+	if err := s.enterToWrite(ctx); err != nil {
 		return err
 	}
 	defer s.leave()

@@ -14,6 +14,7 @@ import (
 type reader struct {
 	conn                                            *conn
 	instance, batches, submission, attachment, open *stmt
+	instances, unsettled                            *stmt // for a Lister
 }
 
 func newReader(file string) (*reader, error) {
@@ -38,6 +39,10 @@ func newReader(file string) (*reader, error) {
 			JOIN blobs b ON b.instance = a.instance AND b.digest = a.digest
 			WHERE i.agent = ?1 AND i.name = ?2 AND a.id = ?3`},
 		{&r.open, `SELECT id FROM instances WHERE unsettled > 0 AND id > ?1 ORDER BY id`},
+		{&r.instances, `SELECT agent, name FROM instances WHERE (agent, name) > (?1, ?2) ORDER BY agent, name LIMIT ?3`},
+		{&r.unsettled, `SELECT s.id, s.offset, s.accepted_at
+			FROM instances i JOIN submissions s ON s.instance = i.id
+			WHERE i.agent = ?1 AND i.name = ?2 AND s.outcome = '' ORDER BY s.offset`},
 	} {
 		if err == nil {
 			*p.stmt, err = c.prepare(p.query)

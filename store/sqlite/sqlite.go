@@ -30,6 +30,11 @@ type Options struct {
 	// connection that is opened when first needed and uses up to 2 MiB of
 	// memory. The default is 4.
 	Readers int
+
+	// ReadOnly opens a file that is there for reading only, without the lock:
+	// also while another process has it open, whose writes are then seen as
+	// they come. Whatever would write fails with store.ErrReadOnly.
+	ReadOnly bool
 }
 
 // A Sync is a degree of durability.
@@ -85,7 +90,7 @@ var _ store.Store = (*Store)(nil)
 // A Store is a SQLite file that holds journals. It is safe for concurrent use.
 type Store struct {
 	file    string
-	lock    *conn
+	lock    *conn // nil, like the writer, if the store is only read
 	queue   queue
 	writer  *writer
 	readers chan *reader // idle ones; nil stands for one that is not open yet
@@ -106,6 +111,8 @@ type Store struct {
 // It fails with store.ErrLocked if another process has the file open, with
 // store.ErrFormat if the file is something else or was written by a newer
 // version, and with store.ErrCorrupt if it is damaged, all without changing it.
+// With Options.ReadOnly it creates and locks nothing, and fails with
+// fs.ErrNotExist if there is no file.
 //
 // The context bounds the opening, not the life of the store.
 func Open(ctx context.Context, path string, o Options) (*Store, error) {
@@ -121,6 +128,13 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 		queue:   queue{wake: make(chan struct{}, 1)},
 		readers: make(chan *reader, o.Readers),
 		quit:    make(chan struct{}),
+	}
+	if o.ReadOnly {
+		s.openReaders(o)
+		if err := checkReadable(file); err != nil {
+			return nil, err
+		}
+		return s, nil
 	}
 	if s.lock, err = lock(ctx, file); err != nil {
 		return nil, err
@@ -145,12 +159,17 @@ func (s *Store) start(ctx context.Context, o Options) error {
 	if err != nil {
 		return errors.Join(err, c.close())
 	}
-	for range o.Readers {
-		s.readers <- nil
-	}
+	s.openReaders(o)
 	s.running.Go(s.writer.run)
 	s.running.Go(s.checkpoint)
 	return nil
+}
+
+// openReaders lets readers be opened when they are needed.
+func (s *Store) openReaders(o Options) {
+	for range o.Readers {
+		s.readers <- nil
+	}
 }
 
 // Path returns the absolute path of the file, with links resolved.
@@ -158,7 +177,21 @@ func (s *Store) Path() string { return s.file }
 
 // Commits returns how many commits the store has made since it was opened. One
 // commit makes a whole group of writes durable.
-func (s *Store) Commits() int64 { return s.writer.commits.Load() }
+func (s *Store) Commits() int64 {
+	if s.writer == nil {
+		return 0
+	}
+	return s.writer.commits.Load()
+}
+
+// enterToWrite is enter for a call that writes.
+func (s *Store) enterToWrite(ctx context.Context) error {
+	if err := s.enter(ctx); err != nil || s.writer != nil {
+		return err
+	}
+	s.leave()
+	return fmt.Errorf("%s: %w", s.file, store.ErrReadOnly)
+}
 
 // enter begins a call. If it returns nil, leave must be called at the end.
 func (s *Store) enter(ctx context.Context) error {
@@ -177,7 +210,8 @@ func (s *Store) enter(ctx context.Context) error {
 func (s *Store) leave() { s.calls.Done() }
 
 // Close implements [store.Store]. The log is merged into the file, which is
-// complete without it afterwards. A backup that is running is given up.
+// complete without it afterwards, unless another process has the file open. A
+// backup that is running is given up.
 func (s *Store) Close() (err error) {
 	s.close.Do(func() { err = s.shut() })
 	return err
@@ -197,7 +231,9 @@ func (s *Store) shut() error {
 			errs = append(errs, r.conn.close())
 		}
 	}
-	errs = append(errs, s.writer.conn.close(), s.lock.close())
+	if s.writer != nil {
+		errs = append(errs, s.writer.conn.close(), s.lock.close())
+	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("close %s: %w", s.file, err)
 	}

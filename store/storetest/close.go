@@ -48,6 +48,10 @@ func (k *kit) calls(ctx context.Context, s store.Store, l store.Lease) map[strin
 	_, errs["Take"] = s.Take(ctx, l.Node, l.Address)
 	errs["Renew"] = s.Renew(ctx, l.Node, k.ttl())
 	errs["Release"] = s.Release(ctx, l)
+	if lister, ok := s.(store.Lister); ok {
+		_, errs["Instances"] = lister.Instances(ctx, store.Address{}, 10)
+		_, errs["Unsettled"] = lister.Unsettled(ctx, l.Address)
+	}
 	return errs
 }
 

@@ -52,7 +52,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store, opts *Options) {
 	if opts == nil {
 		opts = new(Options)
 	}
-	for _, group := range [][]check{admitChecks, attachmentChecks, appendChecks, readChecks, ownerChecks, closeChecks, persistChecks} {
+	for _, group := range [][]check{admitChecks, attachmentChecks, appendChecks, readChecks, listChecks, ownerChecks, closeChecks, persistChecks} {
 		for _, c := range group {
 			t.Run(c.name, func(t *testing.T) { runCheck(t, c, open, opts) })
 		}
