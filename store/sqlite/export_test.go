@@ -17,6 +17,17 @@ func (s *Store) LimitPages(ctx context.Context, n int64) error {
 	})
 }
 
+// Exec runs statements on the connection that writes, between two groups.
+func (s *Store) Exec(ctx context.Context, statements ...string) error {
+	return s.Between(ctx, func() error { return s.writer.conn.exec(ctx, statements...) })
+}
+
+// Integrity returns what SQLite finds wrong with the file, or "ok".
+func (s *Store) Integrity(ctx context.Context) (found string, err error) {
+	err = s.Between(ctx, func() error { return s.writer.conn.value("PRAGMA integrity_check", &found) })
+	return found, err
+}
+
 // Between runs fn between two groups, when no transaction is open, so that the
 // files are what they would be after a crash at that moment.
 func (s *Store) Between(ctx context.Context, fn func() error) error {
