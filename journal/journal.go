@@ -69,6 +69,7 @@ const (
 	KindOutcome     Kind = "outcome"
 	KindToolBatch   Kind = "batch"
 	KindSettled     Kind = "settled"
+	KindRepair      Kind = "repair"
 )
 
 // An Unknown is a record of a kind or version that this package does not know.
@@ -117,6 +118,7 @@ func Encode(b Batch) ([]byte, error) {
 type FormatError struct {
 	Reason string
 	Err    error
+	Newer  bool // a newer version has written the batch, which need not be damaged
 }
 
 func (e *FormatError) Error() string {
@@ -149,7 +151,9 @@ func Decode(data []byte) (Batch, error) {
 		env.Version = other.Version
 	}
 	if env.Version != FormatVersion {
-		return Batch{}, &FormatError{Reason: fmt.Sprintf("format %d, this version reads %d", env.Version, FormatVersion)}
+		return Batch{}, &FormatError{
+			Reason: fmt.Sprintf("format %d, this version reads %d", env.Version, FormatVersion), Newer: env.Version > FormatVersion,
+		}
 	}
 	b := Batch{At: time.UnixMilli(env.At).UTC(), Records: make([]Record, len(env.Records))}
 	for i, it := range env.Records {
@@ -197,6 +201,8 @@ func newRecord(k Kind) Record {
 		return new(ToolBatch)
 	case KindSettled:
 		return new(Settled)
+	case KindRepair:
+		return new(Repair)
 	}
 	return nil
 }

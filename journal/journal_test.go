@@ -6,6 +6,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -131,8 +132,29 @@ func hooksLife() []journal.Batch {
 	})
 }
 
+// repairLife is a journal whose fourth batch has been spoiled, as it goes on.
+func repairLife() []journal.Batch {
+	return timed([][]journal.Record{
+		{&journal.Born{Agent: "a", ID: "c3", UID: "inst_3", Incarnation: "inc_3"}},
+		{&journal.Admitted{Submission: "sub_1", Message: journal.Message{Kind: journal.User, Body: "one"}}},
+		{
+			&journal.Attempt{Submission: "sub_1", Ordinal: 1, Reason: "first", Deadline: 1_764_465_267_000, MaxAttempts: 10},
+			&journal.Entry{ID: "e1", Submission: "sub_1", Purpose: journal.Input, Message: journal.Message{Kind: journal.User, Body: "one"}},
+			&journal.Seam{Name: journal.SeamStart, Submission: "sub_1", Response: "r1", Settings: &journal.Settings{Model: "p/m"}},
+			&journal.TurnStarted{Turn: "t1", Response: "r1", Submission: "sub_1", Provider: "p", Model: "m"},
+		},
+		{&journal.TurnDelta{Turn: "t1", Response: "r1", Block: 0, BlockKind: journal.Text, Text: "spoiled"}},
+		{
+			&journal.Repair{From: 3, To: 3, Reason: "the checksum is wrong", Open: []string{"sub_1"}, Messages: []string{"r1"}, Calls: []string{"c1"}},
+			&journal.Entry{ID: "e2", Purpose: journal.Narration, Message: journal.Message{Kind: journal.Signal, Type: journal.SignalRepaired, Body: "The record was damaged."}},
+			&journal.Entry{ID: "e3", Submission: "sub_1", Purpose: journal.Advisory, Ending: journal.Failed, Message: journal.Message{Kind: journal.Signal, Type: journal.SignalFailed, Body: "It failed."}},
+			&journal.Settled{Submission: "sub_1", Outcome: journal.Failed, Error: jsontext.Value(`{"type":"conversation_damaged"}`), AnsweredBy: "sub_1"},
+		},
+	})
+}
+
 // lives are batches with a record of every kind that there is.
-func lives() []journal.Batch { return append(life(), hooksLife()...) }
+func lives() []journal.Batch { return slices.Concat(life(), hooksLife(), repairLife()) }
 
 // timed makes batches of records, a millisecond apart.
 func timed(batches [][]journal.Record) []journal.Batch {
@@ -161,7 +183,7 @@ func TestRoundTrip(t *testing.T) {
 			kinds[r.Kind()] = true
 		}
 	}
-	if len(kinds) != 19 { // the eighteen, and an unknown one
+	if len(kinds) != 20 { // the nineteen, and an unknown one
 		t.Errorf("%d kinds are tried: %v", len(kinds), kinds)
 	}
 }
@@ -207,8 +229,41 @@ func TestJournalOfHooks(t *testing.T) {
 	}
 }
 
+// And one that was repaired.
+func TestJournalOfRepair(t *testing.T) {
+	read := goldenFile(t, "v1-repair.jsonl", repairLife())
+	st, err := fold.Replay(func(yield func(fold.Batch, error) bool) {
+		for i, b := range read {
+			fb := fold.Batch{Offset: int64(i), Records: b.Records}
+			if i == 3 {
+				fb = fold.Batch{Offset: 3, Err: errors.New("the checksum is wrong")}
+			}
+			if !yield(fb, nil) {
+				return
+			}
+		}
+	})
+	if err != nil || st.Phase != fold.Idle || st.Unsettled() || st.Head != 4 || len(st.Context) != 3 {
+		t.Errorf("the state is %+v, %v", st, err)
+	}
+}
+
 // golden holds what is written of the batches to the file, and folds the file.
 func golden(t *testing.T, name string, batches []journal.Batch) *fold.State {
+	t.Helper()
+	st := &fold.State{Head: -1}
+	for i, b := range goldenFile(t, name, batches) {
+		for _, r := range b.Records {
+			if err := st.Apply(r); err != nil {
+				t.Fatalf("batch %d: %v", i, err)
+			}
+		}
+	}
+	return st
+}
+
+// goldenFile holds what is written of the batches to the file, and reads it.
+func goldenFile(t *testing.T, name string, batches []journal.Batch) []journal.Batch {
 	t.Helper()
 	path := filepath.Join("testdata", name)
 	var lines [][]byte
@@ -232,19 +287,15 @@ func golden(t *testing.T, name string, batches []journal.Batch) *fold.State {
 	if !bytes.Equal(golden, written) {
 		t.Errorf("what is written has changed:\n%s", cmp.Diff(string(golden), string(written)))
 	}
-	st := &fold.State{Head: -1}
+	var read []journal.Batch
 	for i, line := range bytes.Split(bytes.TrimSpace(golden), []byte("\n")) {
 		b, err := journal.Decode(line)
 		if err != nil {
 			t.Fatalf("batch %d: %v", i, err)
 		}
-		for _, r := range b.Records {
-			if err := st.Apply(r); err != nil {
-				t.Fatalf("batch %d: %v", i, err)
-			}
-		}
+		read = append(read, b)
 	}
-	return st
+	return read
 }
 
 // Nothing that a model, a provider or a tool says may make a batch unwritable.
@@ -295,8 +346,8 @@ func TestVersions(t *testing.T) {
 			b, err := journal.Decode([]byte(tt.in))
 			if tt.want == nil {
 				var format *journal.FormatError
-				if !errors.As(err, &format) {
-					t.Errorf("error %v, want a FormatError", err)
+				if !errors.As(err, &format) || format.Newer != (name == "another envelope") {
+					t.Errorf("error %#v, want a FormatError that says whether a newer version wrote it", err)
 				}
 				return
 			}

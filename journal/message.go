@@ -67,6 +67,8 @@ const (
 	SignalResources    = "resources"
 	SignalInstructions = "instructions"
 
+	SignalRepaired = "conversation_repaired"
+
 	SignalApproval       = "approval_decision"
 	SignalApprovalResult = "approval_result"
 )

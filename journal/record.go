@@ -350,6 +350,25 @@ const (
 	Aborted   = "aborted"
 )
 
+// Repair lets a journal go on that could not be continued. Nothing of it is
+// taken away: the batches from From to To are passed over by whoever computes
+// the state, now and for ever, and stay where they are. All that was under way
+// has ended.
+type Repair struct {
+	From   int64  `json:"from"` // the batch that could not be read or broke a rule
+	To     int64  `json:"to"`   // the last one that is passed over; before this record's own
+	Reason string `json:"why,omitzero"`
+
+	// Open are the submissions that had no settlement, in the order of their
+	// admission. The records that settle them follow in the same batch.
+	Open []string `json:"open,omitempty"`
+
+	// Messages and Calls are the agent's messages and tool calls that clients
+	// were told of and that were never ended. Nothing more will come of them.
+	Messages []string `json:"messages,omitempty"`
+	Calls    []string `json:"calls,omitempty"`
+}
+
 // Kind returns the record's kind.
 func (*Born) Kind() Kind        { return KindBorn }
 func (*Admitted) Kind() Kind    { return KindAdmitted }
@@ -369,6 +388,7 @@ func (*TurnDone) Kind() Kind    { return KindTurnDone }
 func (*Outcome) Kind() Kind     { return KindOutcome }
 func (*ToolBatch) Kind() Kind   { return KindToolBatch }
 func (*Settled) Kind() Kind     { return KindSettled }
+func (*Repair) Kind() Kind      { return KindRepair }
 
 // Add returns the sum of u and v.
 func (u Usage) Add(v Usage) Usage {

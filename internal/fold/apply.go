@@ -16,6 +16,7 @@ type RuleError struct {
 	Kind   journal.Kind
 	Phase  Phase
 	Reason string
+	Newer  bool // a newer version has written the record, and it must not be passed over
 }
 
 func (e *RuleError) Error() string {
@@ -79,11 +80,13 @@ func (s *State) Apply(r journal.Record) error {
 		return s.toolBatch(r)
 	case *journal.Settled:
 		return s.settled(r)
+	case *journal.Repair:
+		return s.repair(r)
 	case *journal.Unknown:
 		if r.Optional {
 			return nil
 		}
-		return s.refuse(r, "written by a newer version, and not optional; upgrade this program")
+		return &RuleError{Kind: r.Kind(), Phase: s.Phase, Newer: true, Reason: "written by a newer version, and not optional; upgrade this program"}
 	}
 	return s.refuse(r, "unknown type %T", r)
 }

@@ -84,6 +84,9 @@ type State struct {
 	// Usage is the sum over all turns.
 	Usage journal.Usage
 
+	// Passed are the ranges of batches that were passed over; see [State.PassOver].
+	Passed []Span
+
 	// Size is roughly how many bytes the context and the persistent state hold.
 	Size int
 }

@@ -79,6 +79,8 @@ func (p *projector) record(r journal.Record) {
 		p.turnDone(r)
 	case *journal.Outcome:
 		p.outcome(r)
+	case *journal.Repair:
+		p.repair(r)
 	case *journal.Settled:
 		p.add(wire.Chunk{
 			Type: wire.ChunkSettled, SubmissionID: r.Submission, Outcome: r.Outcome, Error: value(r.Error), AnsweredBy: r.AnsweredBy, Timestamp: p.at,
@@ -186,6 +188,18 @@ func (p *projector) outcome(r *journal.Outcome) {
 		c.Output = text(r.Content)
 	}
 	p.add(c)
+}
+
+// repair ends what clients were told of and that will not come to its end.
+func (p *projector) repair(r *journal.Repair) {
+	const lost = "The record of this call was damaged. Its outcome is unknown."
+	for _, call := range r.Calls {
+		text := lost
+		p.add(wire.Chunk{Type: wire.ChunkToolOutputError, ToolCallID: call, ErrorText: &text, Timestamp: p.at})
+	}
+	for _, id := range r.Messages {
+		p.add(wire.Chunk{Type: wire.ChunkCompleted, MessageID: id, Timestamp: p.at})
+	}
 }
 
 // message is an entry as a client sees it.
