@@ -23,6 +23,7 @@ const (
 	CodeInstanceExists      = wire.CodeInstanceExists
 	CodeSubmissionConflict  = wire.CodeSubmissionConflict
 	CodeUnavailable         = wire.CodeUnavailable
+	CodeDamaged             = wire.CodeDamaged
 	CodeInternal            = wire.CodeInternal
 
 	CodeSubmissionAborted  = wire.CodeSubmissionAborted

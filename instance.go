@@ -196,6 +196,8 @@ func (in *Instance) refused(err error, p wire.Prompt, submission string) error {
 		return wire.InstanceNotFound(in.addr.ID)
 	case errors.Is(err, store.ErrConflict):
 		return wire.SubmissionConflict(submission)
+	case errors.Is(err, engine.ErrDamaged):
+		return wire.ConversationDamaged(in.addr.ID, err)
 	}
 	return fmt.Errorf("flue: accepting a message for %s: %w", in.addr, err)
 }

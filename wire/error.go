@@ -20,6 +20,7 @@ const (
 	CodeSubmissionConflict   Code = "submission_conflict"
 	CodeOffsetGone           Code = "stream_offset_gone"
 	CodeUnavailable          Code = "runtime_unavailable"
+	CodeDamaged              Code = "conversation_damaged" // also ends a submission, when the conversation is repaired
 	CodeInternal             Code = "internal_error"
 )
 

@@ -78,6 +78,18 @@ func InitialDataMismatch(reason string) *Error {
 		". Creation data rides the instance's first message ({ initialData, ... } beside the message).")
 }
 
+// ConversationDamaged is the error for a message to a conversation whose record
+// cannot be continued. It is no matter of trying again, as one with the status 503
+// would be: nothing changes until an operator has repaired the conversation.
+func ConversationDamaged(id string, cause error) *Error {
+	return &Error{
+		Code:    CodeDamaged,
+		Message: `Conversation "` + id + `" cannot go on: its record is damaged.`,
+		Details: "The message was not accepted. The operator of the server can repair the conversation; until then, begin another one.",
+		Err:     cause,
+	}
+}
+
 // MethodNotAllowed is the error for a method that an endpoint does not have.
 func MethodNotAllowed(method string, allowed ...string) *Error {
 	return &Error{

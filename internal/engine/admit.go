@@ -26,11 +26,15 @@ type Admission struct {
 }
 
 // Admit accepts a message and returns when it is durable. The errors are those
-// of store.Store.Admit.
+// of store.Store.Admit, and ErrDamaged if the instance is known to be set aside:
+// nobody would answer.
 //
 // Durability: when Admit returns nil, the message will be answered exactly
 // once, by this process or by another, whatever dies.
 func (e *Engine) Admit(ctx context.Context, a Admission) (store.Receipt, error) {
+	if err := e.slots.damage(a.Address); err != nil {
+		return store.Receipt{}, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
 	now := time.Now()
 	admitted := journal.Batch{At: now, Records: []journal.Record{&journal.Admitted{
 		Submission: a.Submission, Message: a.Message, Origin: a.Origin, Traceparent: a.Traceparent,

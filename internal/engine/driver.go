@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"runtime/debug"
 	"time"
 
@@ -137,31 +138,43 @@ func (e *Engine) driveOnce(s *slot) (err error) {
 }
 
 // load folds the journal from its start.
-func (d *driver) load() error {
+func (d *driver) load() (err error) {
 	d.memory = newMemory()
 	d.fresh = true
-	return d.e.fold(d.e.ctx, d.slot.addr, d.state)
+	d.state, err = d.e.fold(d.e.ctx, d.slot.addr)
+	return err
 }
 
-// fold reads the journal of an instance from its start into an empty state.
-func (e *Engine) fold(ctx context.Context, addr store.Address, st *fold.State) error {
-	for after := int64(-1); ; {
-		page, err := e.cfg.Store.Read(ctx, addr, after, loadPage)
-		if err != nil {
-			return fmt.Errorf("reading the journal of %s: %w", addr, err)
-		}
-		for _, b := range page.Batches {
-			batch, err := journal.Decode(b.Payload)
-			if err != nil {
-				return fmt.Errorf("offset %d of %s: %w", b.Offset, addr, err)
+// fold reads the journal of an instance from its start, past whatever a repair
+// passes over.
+func (e *Engine) fold(ctx context.Context, addr store.Address) (*fold.State, error) {
+	st, err := fold.Replay(e.batches(ctx, addr))
+	var damage *fold.DamageError
+	switch {
+	case errors.As(err, &damage):
+		return nil, fmt.Errorf("offset %d of %s: %w", damage.Offset, addr, err)
+	case err != nil:
+		return nil, fmt.Errorf("reading the journal of %s: %w", addr, err)
+	}
+	return st, nil
+}
+
+// batches ranges over the whole journal of an instance.
+func (e *Engine) batches(ctx context.Context, addr store.Address) iter.Seq2[fold.Batch, error] {
+	return func(yield func(fold.Batch, error) bool) {
+		for b, err := range store.Batches(ctx, e.cfg.Store, addr, -1) {
+			fb := fold.Batch{Offset: b.Offset}
+			var unreadable *store.BatchError
+			if errors.As(err, &unreadable) {
+				fb.Err, err = err, nil
+			} else if err == nil {
+				var batch journal.Batch
+				batch, fb.Err = journal.Decode(b.Payload)
+				fb.Records = batch.Records
 			}
-			if err := apply(st, addr, b.Offset, batch); err != nil {
-				return err
+			if !yield(fb, err) {
+				return
 			}
-			after = b.Offset
-		}
-		if after >= page.Head {
-			return nil
 		}
 	}
 }

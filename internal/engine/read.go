@@ -36,8 +36,8 @@ func (e *Engine) Submission(ctx context.Context, addr store.Address, id string) 
 // Vars returns the instance's persistent state and its uid, or
 // store.ErrNotFound.
 func (e *Engine) Vars(ctx context.Context, addr store.Address) (vars map[string]json.RawMessage, uid string, err error) {
-	st := newMemory().state
-	if err := e.fold(ctx, addr, st); err != nil {
+	st, err := e.fold(ctx, addr)
+	if err != nil {
 		return nil, "", err
 	}
 	if st.Born == nil {
@@ -52,12 +52,16 @@ func (e *Engine) Attachment(ctx context.Context, addr store.Address, id string) 
 }
 
 // Updates returns the changes of at most limit batches after the offset. It
-// fails with ErrOffsetGone and store.ErrNotFound.
+// fails with ErrOffsetGone and store.ErrNotFound. A batch that cannot be read is
+// left out if a repair passes over it.
 func (e *Engine) Updates(ctx context.Context, addr store.Address, after int64, limit int) (Updates, error) {
 	if s, ok := e.hub.since(addr, after, limit); ok {
 		return Updates{Incarnation: s.incarnation, Chunks: s.chunks, Next: s.next, UpToDate: s.upToDate}, nil
 	}
 	page, err := e.cfg.Store.Read(ctx, addr, after, limit)
+	if errors.Is(err, store.ErrCorrupt) {
+		return e.updatesPast(ctx, addr, after, limit, err)
+	}
 	if err != nil {
 		return Updates{}, err
 	}
@@ -68,7 +72,9 @@ func (e *Engine) Updates(ctx context.Context, addr store.Address, after int64, l
 	for _, b := range page.Batches {
 		batch, err := decode(addr, b)
 		if err != nil {
-			return Updates{}, err
+			if err := e.passed(ctx, addr, b.Offset, err); err != nil {
+				return Updates{}, err
+			}
 		}
 		if chunks := encodeChunks(page.Incarnation, b.Offset, batch); len(chunks) > 0 {
 			if len(u.Chunks) > 0 {
@@ -82,6 +88,43 @@ func (e *Engine) Updates(ctx context.Context, addr store.Address, after int64, l
 	return u, nil
 }
 
+// updatesPast is Updates where one of the batches cannot be read: those before
+// it one at a time, then nothing in its place.
+func (e *Engine) updatesPast(ctx context.Context, addr store.Address, after int64, limit int, cause error) (Updates, error) {
+	if limit != 1 {
+		return e.Updates(ctx, addr, after, 1)
+	}
+	inst, err := e.cfg.Store.Instance(ctx, addr)
+	if err != nil {
+		return Updates{}, err
+	}
+	if err := e.passed(ctx, addr, after+1, cause); err != nil {
+		return Updates{}, err
+	}
+	return Updates{Incarnation: inst.Incarnation, Next: after + 1, UpToDate: after+1 >= inst.Head}, nil
+}
+
+// passed returns nil if a repair passes over the batch that could not be read for
+// the cause, and the cause if none does.
+func (e *Engine) passed(ctx context.Context, addr store.Address, offset int64, cause error) error {
+	for b, err := range store.Batches(ctx, e.cfg.Store, addr, offset) {
+		var unreadable *store.BatchError
+		if err != nil && !errors.As(err, &unreadable) {
+			return err
+		}
+		batch, err := journal.Decode(b.Payload)
+		if err != nil {
+			continue
+		}
+		for _, r := range batch.Records {
+			if r, ok := r.(*journal.Repair); ok && r.From <= offset && offset <= r.To && r.To < b.Offset {
+				return nil
+			}
+		}
+	}
+	return cause
+}
+
 func decode(addr store.Address, b store.Batch) (journal.Batch, error) {
 	batch, err := journal.Decode(b.Payload)
 	if err != nil {
@@ -91,7 +134,7 @@ func decode(addr store.Address, b store.Batch) (journal.Batch, error) {
 }
 
 // ErrDamaged is the error of waiting for an instance that was set aside because
-// its journal cannot be continued.
+// its journal cannot be continued, and of sending it a message.
 var ErrDamaged = errors.New("the instance is set aside: its journal cannot be continued")
 
 // Wait returns nil when the instance has a batch after the offset, and ctx's
@@ -127,30 +170,32 @@ func (e *Engine) Snapshot(ctx context.Context, addr store.Address) (*wire.Snapsh
 // SnapshotAfter returns what the batches after the offset add to a
 // conversation: messages that began before it are missing.
 func (e *Engine) SnapshotAfter(ctx context.Context, addr store.Address, after int64) (*wire.Snapshot, error) {
+	inst, err := e.cfg.Store.Instance(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
 	var v wire.Conversation
-	snap := &wire.Snapshot{V: 1}
-	for {
-		page, err := e.cfg.Store.Read(ctx, addr, after, loadPage)
-		if err != nil {
+	snap := &wire.Snapshot{V: 1, Incarnation: inst.Incarnation, ConversationID: project.ConversationID(inst.Incarnation)}
+	for b, err := range store.Batches(ctx, e.cfg.Store, addr, after) {
+		var unreadable *store.BatchError
+		if err != nil && !errors.As(err, &unreadable) {
 			return nil, err
 		}
-		snap.Incarnation = page.Incarnation
-		snap.ConversationID = project.ConversationID(page.Incarnation)
-		for _, b := range page.Batches {
-			batch, err := decode(addr, b)
-			if err != nil {
+		var batch journal.Batch
+		if err == nil {
+			batch, err = decode(addr, b)
+		}
+		if err != nil {
+			if err := e.passed(ctx, addr, b.Offset, err); err != nil {
 				return nil, err
 			}
-			for _, c := range project.Chunks(snap.ConversationID, b.Offset, batch) {
-				if err := v.Apply(&c); err != nil {
-					return nil, fmt.Errorf("offset %d of %s: %w", b.Offset, addr, err)
-				}
+		}
+		for _, c := range project.Chunks(snap.ConversationID, b.Offset, batch) {
+			if err := v.Apply(&c); err != nil {
+				return nil, fmt.Errorf("offset %d of %s: %w", b.Offset, addr, err)
 			}
-			after = b.Offset
 		}
-		if after >= page.Head {
-			break
-		}
+		after = b.Offset
 	}
 	snap.Offset = wire.Offset(after)
 	snap.Messages, snap.Settlements = v.Messages, v.Settlements
