@@ -62,12 +62,16 @@ func openSQLite(b testing.TB, path string) store.Store {
 func open(b testing.TB, s store.Store, m model.Provider) *flue.Runtime {
 	b.Helper()
 	rt, err := flue.Open(context.Background(), flue.Config{
-		Agents: []*flue.Agent{{Name: "bench", Render: agent}}, Providers: map[string]model.Provider{"instant": m}, Store: s,
+		Agents: []*flue.Agent{{Name: "bench", Render: agent}}, Providers: providers(m), Store: s,
 	})
 	if err != nil {
 		b.Fatal(err)
 	}
 	return rt
+}
+
+func providers(m model.Provider) map[string]model.Provider {
+	return map[string]model.Provider{"instant": m}
 }
 
 func shut(b testing.TB, rt *flue.Runtime, s store.Store) {
