@@ -324,6 +324,17 @@ func (s *State) wantScope(r *journal.Step) error {
 
 func (s *State) endSteps(scope string) { delete(s.Steps, scope) }
 
+// endAllSteps drops the steps of the response that has ended. Those of the
+// queue's head stay: it was about to join, and its start is run again when it
+// begins by itself.
+func (s *State) endAllSteps() {
+	for scope := range s.Steps {
+		if len(s.Queue) == 0 || scope != journal.StartScope(s.Queue[0].Submission) {
+			s.endSteps(scope)
+		}
+	}
+}
+
 // wantOpenCall refuses r unless the latest turn made the call and it has no
 // outcome.
 func (s *State) wantOpenCall(r journal.Record, call string) error {
@@ -645,6 +656,7 @@ func (s *State) settled(r *journal.Settled) error {
 			return s.refuse(r, "submission %s did not join the response", r.Submission)
 		}
 		s.Queue = slices.Delete(s.Queue, i, i+1)
+		s.endSteps(journal.StartScope(r.Submission))
 		return nil
 	}
 	host := s.Active != nil && is(s.Active)
@@ -659,7 +671,8 @@ func (s *State) settled(r *journal.Settled) error {
 	case host && len(s.Joined) > 0:
 		return s.refuse(r, "submissions that joined it must settle first")
 	case host:
-		s.Active, s.Response, s.Phase, s.Steps = nil, Response{}, Idle, nil
+		s.Active, s.Response, s.Phase = nil, Response{}, Idle
+		s.endAllSteps()
 	default:
 		s.Joined = slices.Delete(s.Joined, joined, joined+1)
 	}

@@ -179,8 +179,9 @@ func TestSeamRecordRules(t *testing.T) {
 	}
 }
 
-// Steps last as long as the code that made them: to the outcome of the call, to
-// the start seam of the submission, and no longer than the response.
+// Steps last as long as the code that made them: to the outcome of the call, or
+// to the start seam or the end of the submission. A submission whose start was
+// under way when the response ended that it was to join starts again.
 func TestStepsLastAsLongAsTheirWork(t *testing.T) {
 	a, b, start := journal.CallScope("a"), journal.CallScope("b"), journal.StartScope("s1")
 	scopes := func(records ...journal.Record) []string {
@@ -211,7 +212,8 @@ func TestStepsLastAsLongAsTheirWork(t *testing.T) {
 		{"the submission has started", append(running()[:4:4], stepOf(start, "x", `1`), entry("s1"), startSeam("s1", "r1", "p/m")), nil},
 		{"another submission starts", running(stepOf(journal.StartScope("s2"), "x", `1`)), []string{journal.StartScope("s2")}},
 		{"another submission has started", running(stepOf(journal.StartScope("s2"), "x", `1`), entry("s2"), startSeam("s2", "", "")), nil},
-		{"the response has ended", running(stepOf(journal.StartScope("s2"), "x", `1`), settled("s1", "failed")), nil},
+		{"the response that it was to join has ended", running(stepOf(journal.StartScope("s2"), "x", `1`), settled("s1", "failed")), []string{journal.StartScope("s2")}},
+		{"it has ended as well, without a start", running(stepOf(journal.StartScope("s2"), "x", `1`), settled("s1", "failed"), settled("s2", "aborted")), nil},
 	} {
 		if diff := cmp.Diff(tt.want, scopes(tt.records...)); diff != "" {
 			t.Errorf("%s: scopes (-want +got):\n%s", tt.name, diff)
