@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"runtime/debug"
 	"time"
 
@@ -160,7 +159,7 @@ func (e *Engine) fold(ctx context.Context, addr store.Address) (*fold.State, err
 }
 
 // batches ranges over the whole journal of an instance.
-func (e *Engine) batches(ctx context.Context, addr store.Address) iter.Seq2[fold.Batch, error] {
+func (e *Engine) batches(ctx context.Context, addr store.Address) fold.Batches {
 	return func(yield func(fold.Batch, error) bool) {
 		for b, err := range store.Batches(ctx, e.cfg.Store, addr, -1) {
 			fb := fold.Batch{Offset: b.Offset}

@@ -2,8 +2,6 @@ package fold
 
 import (
 	"errors"
-	"iter"
-	"math"
 	"slices"
 
 	"github.com/flue-go/flue/journal"
@@ -68,6 +66,10 @@ type Batch struct {
 	Err     error
 }
 
+// Batches ranges over the batches of a journal from offset 0, as often as it is
+// asked to. An error ends it.
+type Batches func(yield func(Batch, error) bool)
+
 // A DamageError says where a journal cannot be continued, and why.
 type DamageError struct {
 	Offset int64
@@ -87,20 +89,20 @@ func (e *DamageError) Newer() bool {
 	return errors.As(e.Err, &format) && format.Newer || errors.As(e.Err, &rule) && rule.Newer
 }
 
-// Replay folds a whole journal. The batches, from offset 0, may be ranged over
-// several times; an error of theirs ends the replay and is returned.
+// Replay folds a whole journal. It may range over the batches several times; an
+// error of theirs ends the replay and is returned.
 //
 // If the journal cannot be continued, the error is a [*DamageError] and the
 // state is that before the damaged batch. Damage that a repair record further on
 // passes over is none. Spans are passed over in addition.
-func Replay(batches iter.Seq2[Batch, error], spans ...Span) (*State, error) {
+func Replay(batches Batches, spans ...Span) (*State, error) {
 	r := replay{batches: batches, pass: make(map[int64]Span)}
 	for _, span := range spans {
 		r.pass[span.From] = span
 	}
 	for {
 		before := len(r.pass)
-		st, err := r.once(math.MaxInt64)
+		st, err := r.once(1<<63 - 1)
 		var damage *DamageError
 		if errors.As(err, &damage) {
 			if err := r.find(damage.Offset); err != nil {
@@ -124,7 +126,7 @@ func Replay(batches iter.Seq2[Batch, error], spans ...Span) (*State, error) {
 
 // A replay knows the spans to pass over by where they begin.
 type replay struct {
-	batches iter.Seq2[Batch, error]
+	batches Batches
 	pass    map[int64]Span
 }
 

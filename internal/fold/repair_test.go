@@ -2,7 +2,6 @@ package fold_test
 
 import (
 	"errors"
-	"iter"
 	"slices"
 	"strings"
 	"testing"
@@ -19,7 +18,7 @@ var errTorn = errors.New("torn")
 // A book is a journal by offset. A nil batch cannot be read.
 type book [][]journal.Record
 
-func (b book) read() iter.Seq2[fold.Batch, error] {
+func (b book) read() fold.Batches {
 	return func(yield func(fold.Batch, error) bool) {
 		for i, records := range b {
 			batch := fold.Batch{Offset: int64(i), Records: records}
