@@ -7,7 +7,9 @@
 // The program has the command run, which sends one message and prints the reply,
 // and the command serve, which serves the agents over HTTP. Both keep
 // conversations in a SQLite file, so that a conversation goes on with the next
-// command, and work that was cut short is taken up again.
+// command, and work that was cut short is taken up again. The command inspect
+// shows what is kept, also beside a server, and repair lets a damaged conversation
+// go on.
 //
 // The package reads flags, the environment, an env file and nothing else; it
 // never prints a key. A program that needs more than it offers opens a

@@ -61,7 +61,7 @@ func (p *program) command() (*cobra.Command, error) {
 	flags.StringVar(&p.envFile, "env-file", defaultEnvFile, "`file` with variables, for those that are not in the environment")
 	flags.TextVar(&p.logging.level, "log-level", slog.LevelInfo, "least `level` that is logged: debug, info, warn or error (run: warn)")
 	flags.StringVar(&p.logging.format, "log-format", "text", "`format` of the log: text or json")
-	root.AddCommand(p.runCommand(), p.serveCommand())
+	root.AddCommand(p.runCommand(), p.serveCommand(), p.inspectCommand(), p.repairCommand())
 	return root, p.ownFlags(root)
 }
 

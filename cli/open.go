@@ -25,7 +25,7 @@ func (p *program) defaultDB() string {
 }
 
 // openStore opens the store that --db names, making its directory if need be.
-func (p *program) openStore(ctx context.Context) (store.Store, error) {
+func (p *program) openStore(ctx context.Context) (mendable, error) {
 	if p.db == inMemory {
 		return memstore.New(), nil
 	}

@@ -125,7 +125,9 @@ func (r *run) runLog(c *cobra.Command) *slog.Logger {
 // A damageError says that a journal cannot be continued.
 type damageError struct{ err error }
 
-func (e *damageError) Error() string { return "the conversation cannot go on: " + e.err.Error() }
+func (e *damageError) Error() string {
+	return "the conversation cannot go on: " + e.err.Error() + "; see the commands inspect and repair"
+}
 func (e *damageError) Unwrap() error { return e.err }
 
 // converse sends the message, if there is one, and waits for the reply.
@@ -199,9 +201,12 @@ func (p *program) closing(what string, fn func() error) {
 	}
 }
 
-func plural(n int, what string) string {
-	if n == 1 {
+func plural(n int, what string, many ...string) string {
+	switch {
+	case n == 1:
 		return "1 " + what
+	case len(many) > 0:
+		return fmt.Sprintf("%d %s", n, many[0])
 	}
 	return fmt.Sprintf("%d %ss", n, what)
 }
