@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/flue-go/flue/internal/engine"
 	"github.com/flue-go/flue/store"
 	"github.com/flue-go/flue/wire"
 )
@@ -27,7 +28,8 @@ type Reply struct {
 }
 
 // Read waits until the submission has settled and returns the reply. If it did
-// not complete the error is a [*SubmissionError]. Read may be called at any
+// not complete the error is a [*SubmissionError], and one with CodeDamaged if it
+// cannot before an operator has repaired the instance. Read may be called at any
 // time, as often as one likes, and from any process that opens the store; when
 // ctx ends only the waiting ends.
 func (in *Instance) Read(ctx context.Context, submission string) (*Reply, error) {
@@ -51,7 +53,10 @@ func (in *Instance) Read(ctx context.Context, submission string) (*Reply, error)
 		case sub.Outcome != "":
 			return in.reply(ctx, sub, inst.UID)
 		}
-		if err := in.rt.engine.Wait(ctx, in.addr, inst.Head); err != nil {
+		switch err := in.rt.engine.Wait(ctx, in.addr, inst.Head); {
+		case errors.Is(err, engine.ErrDamaged):
+			return nil, in.missing(err)
+		case err != nil:
 			return nil, err
 		}
 	}
@@ -131,8 +136,11 @@ func submissionError(s *wire.Settlement) error {
 
 // missing is what a failed read means to the reader.
 func (in *Instance) missing(err error) error {
-	if errors.Is(err, store.ErrNotFound) {
+	switch {
+	case errors.Is(err, store.ErrNotFound):
 		return wire.StreamNotFound(in.addr.String())
+	case errors.Is(err, engine.ErrDamaged):
+		return wire.ConversationDamaged(in.addr.ID, err)
 	}
 	return fmt.Errorf("flue: reading %s: %w", in.addr, err)
 }

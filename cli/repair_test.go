@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -188,18 +189,23 @@ func TestDamagedConversation(t *testing.T) {
 	})
 	srv := httptest.NewServer(rt.Handler("echo"))
 	defer srv.Close()
-	if status, body := postMessage(t, srv.URL+"/a", "say lost"); status != http.StatusAccepted {
+	var lost struct{ SubmissionID string }
+	status, body := postMessage(t, srv.URL+"/a", "say lost")
+	if err := json.Unmarshal([]byte(body), &lost); err != nil || status != http.StatusAccepted || lost.SubmissionID == "" {
 		t.Fatalf("the first message: %d %s", status, body)
 	}
 	if err := <-found; !strings.Contains(err.Error(), "checksum") {
 		t.Errorf("the damage is %v", err)
 	}
-	status, body := postMessage(t, srv.URL+"/a", "say refused")
+	status, body = postMessage(t, srv.URL+"/a", "say refused")
 	var answer struct{ Error flue.Error }
 	if err := json.Unmarshal([]byte(body), &answer); err != nil || status != http.StatusInternalServerError || answer.Error.Code != flue.CodeDamaged {
 		t.Errorf("a later message: %d %s, want 500 and conversation_damaged", status, body)
 	}
 	hides(t, body, "checksum", "batch")
+	if _, err := rt.Instance("echo", "a").Read(t.Context(), lost.SubmissionID); !errors.Is(err, &flue.Error{Code: flue.CodeDamaged}) {
+		t.Errorf("waiting for the first message: %v, want CodeDamaged", err)
+	}
 	if reply, err := converse(t, rt.Instance("echo", "b"), "say still fine"); err != nil || reply != "still fine" {
 		t.Errorf("the other conversation: %q, %v", reply, err)
 	}

@@ -34,7 +34,7 @@ The exit code is 0 if the agent replied, 1 if it could not, and 130 if the work
 was aborted.`,
 		Example: p.examples(),
 		RunE: func(c *cobra.Command, args []string) error {
-			return r.finish(r.run(c.Context(), c, args))
+			return r.finish(asDamageError(r.run(c.Context(), c, args)))
 		},
 	}
 	r.declare(c)
@@ -129,6 +129,16 @@ func (e *damageError) Error() string {
 	return "the conversation cannot go on: " + e.err.Error() + "; see the commands inspect and repair"
 }
 func (e *damageError) Unwrap() error { return e.err }
+
+// asDamageError tells what the runtime says of a damaged conversation as the
+// activity does: which of the two is first is a matter of chance.
+func asDamageError(err error) error {
+	var refused *flue.Error
+	if errors.As(err, &refused) && refused.Code == flue.CodeDamaged {
+		return &damageError{errors.Unwrap(refused)}
+	}
+	return err
+}
 
 // converse sends the message, if there is one, and waits for the reply.
 func (r *run) converse(ctx context.Context, inst *flue.Instance, message *flue.Message, a *activity) (err error) {

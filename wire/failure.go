@@ -79,13 +79,14 @@ func InitialDataMismatch(reason string) *Error {
 }
 
 // ConversationDamaged is the error for a message to a conversation whose record
-// cannot be continued. It is no matter of trying again, as one with the status 503
-// would be: nothing changes until an operator has repaired the conversation.
+// cannot be continued, and for waiting for what it does next. It is no matter of
+// trying again, as one with the status 503 would be: nothing changes until an
+// operator has repaired the conversation.
 func ConversationDamaged(id string, cause error) *Error {
 	return &Error{
 		Code:    CodeDamaged,
 		Message: `Conversation "` + id + `" cannot go on: its record is damaged.`,
-		Details: "The message was not accepted. The operator of the server can repair the conversation; until then, begin another one.",
+		Details: "It takes no message and answers none before the operator of the server has repaired it. Begin another one meanwhile.",
 		Err:     cause,
 	}
 }
