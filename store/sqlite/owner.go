@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -14,9 +15,11 @@ import (
 // does not keep the others waiting.
 const claims = 256
 
-// Claim implements [store.Store]. It gives away the oldest instances first.
+// Claim implements [store.Store]. It gives away the oldest instances first. One
+// that cannot be read is passed over; that is an error if there is no other.
 func (s *Store) Claim(ctx context.Context, node string, limit int) ([]store.Lease, error) {
 	var leases []store.Lease
+	var damage error
 	last := int64(0)
 	for {
 		ids, err := s.claimable(ctx, node, last, min(limit-len(leases), claims))
@@ -25,6 +28,10 @@ func (s *Store) Claim(ctx context.Context, node string, limit int) ([]store.Leas
 			err = s.submit(ctx, 0, func(w *writer) error {
 				for _, id := range ids {
 					l, ok, err := w.claim(id, node)
+					if unreadable(err) && w.failed == nil {
+						damage = err
+						continue
+					}
 					if err != nil {
 						return err
 					}
@@ -35,8 +42,11 @@ func (s *Store) Claim(ctx context.Context, node string, limit int) ([]store.Leas
 				return nil
 			})
 		}
+		if len(ids) == 0 {
+			err = cmp.Or(err, damage)
+		}
 		if err != nil && len(leases) == 0 {
-			return nil, fmt.Errorf("claim for node %q: %w", node, err)
+			return nil, advise(fmt.Errorf("claim for node %q: %w", node, err))
 		}
 		// What has been given must reach its owner, whatever happens next.
 		if err != nil || len(ids) == 0 || len(leases) >= limit {

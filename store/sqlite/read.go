@@ -106,7 +106,7 @@ func (r *reader) row(addr store.Address) (in store.Instance, id int64, err error
 		in.Unsettled = int(unsettled)
 	}
 	if err != nil {
-		return store.Instance{}, 0, fmt.Errorf("instance %v: %w", addr, err)
+		return store.Instance{}, 0, advise(fmt.Errorf("instance %v: %w", addr, err))
 	}
 	return in, id, nil
 }
@@ -118,7 +118,7 @@ func (s *Store) Read(ctx context.Context, addr store.Address, after int64, limit
 		return err
 	})
 	if err != nil {
-		return store.Page{}, fmt.Errorf("read %v: %w", addr, err)
+		return store.Page{}, advise(fmt.Errorf("read %v: %w", addr, err))
 	}
 	return p, nil
 }
@@ -176,7 +176,7 @@ func (s *Store) Submission(ctx context.Context, addr store.Address, id string) (
 		return err
 	})
 	if err != nil {
-		return store.Submission{}, fmt.Errorf("submission %q of %v: %w", id, addr, err)
+		return store.Submission{}, advise(fmt.Errorf("submission %q of %v: %w", id, addr, err))
 	}
 	return sub, nil
 }
@@ -202,7 +202,7 @@ func (s *Store) Attachment(ctx context.Context, addr store.Address, id string) (
 		return nil
 	})
 	if err != nil {
-		return store.Attachment{}, fmt.Errorf("attachment %q of %v: %w", id, addr, err)
+		return store.Attachment{}, advise(fmt.Errorf("attachment %q of %v: %w", id, addr, err))
 	}
 	return a, nil
 }

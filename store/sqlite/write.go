@@ -79,6 +79,7 @@ func (w *writer) admit(a *store.Admission) (store.Receipt, error) {
 	r := receipt(e, a.Submission, offset, at)
 	if epoch, ok := w.owners.Claim(e.id, a.Node); ok {
 		r.Lease = &store.Lease{Address: a.Address, Node: a.Node, Epoch: epoch}
+		w.given = append(w.given, grant{e.id, a.Node, epoch})
 	}
 	return r, nil
 }
@@ -181,6 +182,7 @@ func (s *Store) Abort(ctx context.Context, addr store.Address, payload []byte) (
 	}
 	var written bool
 	err := s.submit(ctx, len(payload), func(w *writer) error {
+		written = false // the group may be tried again
 		e, err := w.instance(addr)
 		if e == nil || err != nil || e.unsettled == 0 {
 			return err

@@ -3,11 +3,12 @@ package sqlite
 import (
 	"context"
 	"database/sql/driver"
-	"errors"
 	"fmt"
 	"runtime"
 	"strings"
 	"sync/atomic"
+
+	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/flue-go/flue/store"
 	"github.com/flue-go/flue/store/internal/owners"
@@ -34,9 +35,18 @@ type writer struct {
 	insertAttachment, insertBlob *stmt
 
 	begun   bool         // the group has a transaction
+	given   []grant      // what admissions of the group have given to their nodes
 	failed  error        // why the group cannot be committed
 	poison  error        // why no group can
 	commits atomic.Int64 // groups that were committed, for the checkpointer
+}
+
+// A grant is an ownership that is worth nothing if its group is not committed:
+// the instance may not even exist.
+type grant struct {
+	id    int64
+	node  string
+	epoch int64
 }
 
 // newWriter prepares a connection for writing.
@@ -116,16 +126,35 @@ func (w *writer) run() {
 }
 
 // group does ops in one transaction and tells each its verdict.
+//
+// If something that is stored cannot be read, it does them again, each in a
+// transaction of its own, so that this is the trouble of those that need it.
 func (w *writer) group(ops []*op) {
-	err := w.poison
-	if err == nil {
-		for _, o := range ops {
-			if o.err = o.do(w); w.failed != nil {
-				break
-			}
+	err := w.try(ops)
+	if err != nil && w.poison == nil && unreadable(err) && len(ops) > 1 {
+		for i := range ops {
+			w.verdict(ops[i:i+1], w.try(ops[i:i+1]))
 		}
-		err = w.end()
+		return
 	}
+	w.verdict(ops, err)
+}
+
+// try does ops in one transaction. If it fails, none of them has been done, or
+// the store is poisoned.
+func (w *writer) try(ops []*op) error {
+	if w.poison != nil {
+		return w.poison
+	}
+	for _, o := range ops {
+		if o.err = o.do(w); w.failed != nil {
+			break
+		}
+	}
+	return w.end()
+}
+
+func (w *writer) verdict(ops []*op, err error) {
 	for _, o := range ops {
 		if err != nil {
 			// Even a refusal counts for nothing now: what it was based on may
@@ -137,12 +166,12 @@ func (w *writer) group(ops []*op) {
 }
 
 // end commits the group if it has written and nothing has failed. After a
-// failure the durability of the group, and of what SQLite believes about the
-// file, is unknown: nothing more is written until it is opened again.
+// failed write the durability of the group, and of what SQLite believes about
+// the file, is unknown: nothing more is written until it is opened again.
 func (w *writer) end() error {
 	if w.begun && w.failed == nil {
 		if _, err := w.commit.run(); err != nil {
-			w.fail(err)
+			w.poisoned(err)
 		} else {
 			w.begun = false
 			w.commits.Add(1)
@@ -150,12 +179,23 @@ func (w *writer) end() error {
 	}
 	err := w.failed
 	if w.begun {
-		w.poison = fmt.Errorf("%w; reopen the store once the cause is gone: %w", store.ErrPoisoned, err)
+		_, rerr := w.rollback.run() // often SQLite has done so itself
+		if w.poison == nil && !(unreadable(err) && (rerr == nil || code(rerr) == sqlite3.SQLITE_ERROR)) {
+			w.poisoned(err)
+		}
 		w.cache = cache{}
-		_, _ = w.rollback.run() // often SQLite has done so itself
+		for _, l := range w.given {
+			w.owners.Release(l.id, l.node, l.epoch)
+		}
 	}
-	w.begun, w.failed = false, nil
+	w.begun, w.failed, w.given = false, nil, w.given[:0]
 	return err
+}
+
+// poisoned makes the group, and every later one, fail.
+func (w *writer) poisoned(err error) {
+	w.failed = err
+	w.poison = fmt.Errorf("%w; reopen the store once the cause is gone: %w", store.ErrPoisoned, err)
 }
 
 // fail makes the group end without a commit.
@@ -179,12 +219,12 @@ func (w *writer) exec(s *stmt, args ...driver.Value) (driver.Result, error) {
 	return r, nil
 }
 
-// get runs a query that an op is checked with. If what is stored is damaged,
-// that is the op's own trouble.
+// get runs a query that an op is checked with. If what is stored cannot be read,
+// that is the op's own trouble, unless there is a transaction: SQLite ends it then,
+// or lets it write no more.
 func (w *writer) get(s *stmt, args ...driver.Value) (row, error) {
 	r, err := s.get(args...)
-	if err != nil && !errors.Is(err, store.ErrCorrupt) {
-		// SQLite may have ended the transaction.
+	if err != nil && (w.begun || !unreadable(err)) {
 		return nil, w.fail(err)
 	}
 	return r, err
