@@ -20,6 +20,8 @@ import (
 var roles = map[string]func(file string) error{
 	"open":  openRole,
 	"write": writeRole,
+	"step":  func(file string) error { return stepRole(file, "FULL") },
+	"hasty": func(file string) error { return stepRole(file, "OFF") },
 }
 
 const (
@@ -92,6 +94,31 @@ func openRole(file string) error {
 	fmt.Println("opened")
 	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
 		return err
+	}
+	return s.Close()
+}
+
+// stepRole writes one after the other and says after each what is acknowledged.
+func stepRole(file, synchronous string) error {
+	s, err := sqlite.Open(ctx, file, sqlite.Options{})
+	if err != nil {
+		return err
+	}
+	if err := s.Exec(ctx, "PRAGMA synchronous = "+synchronous); err != nil {
+		return err
+	}
+	if err := s.Renew(ctx, "n1", time.Hour); err != nil {
+		return err
+	}
+	fmt.Println("opened")
+	for i := range 20 {
+		r, err := s.Admit(ctx, &store.Admission{
+			Address: addr, Submission: fmt.Sprint(i), Payload: fill("admit", 3000), Birth: &store.Birth{UID: "uid"},
+		})
+		if err != nil {
+			return err
+		}
+		fmt.Println("acknowledged", r.Offset)
 	}
 	return s.Close()
 }

@@ -16,6 +16,8 @@ import (
 	"unsafe"
 
 	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/flue-go/flue/store/sqlite"
 )
 
 // A disk is a directory in which everything that SQLite does to files is seen
@@ -86,7 +88,8 @@ func newDisk(t testing.TB, dir string) *disk {
 	disks.hook.Do(func() {
 		// SQLite sets itself up at the first use.
 		raw(t, filepath.Join(t.TempDir(), "first.db"), "PRAGMA user_version = 1")
-		hookFiles(sqlite3.Xsqlite3_vfs_find)
+		hookFiles(sqlite3.Xsqlite3_vfs_find, sqlite3.Xsqlite3_malloc)
+		sqlite.OnSync(synced)
 	})
 	d := &disk{dir: dir, known: make(map[string]bool)}
 	entries, err := os.ReadDir(dir)
@@ -173,10 +176,48 @@ func (d *disk) record(e event) {
 	}
 }
 
+// synced is called when the store itself, and not SQLite, has synced a directory
+// or rewritten and synced a file.
+func synced(path string) {
+	disks.Lock()
+	whole, d := disks.dirs[path], disks.dirs[filepath.Dir(path)]
+	disks.Unlock()
+	if whole != nil {
+		whole.mu.Lock()
+		defer whole.mu.Unlock()
+		whole.renamed()
+		whole.record(event{kind: onSyncDir})
+	}
+	if d != nil {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		name := filepath.Base(path)
+		data, err := os.ReadFile(path)
+		if err != nil {
+			panic(err)
+		}
+		d.record(event{kind: onWrite, file: name, data: data})
+		d.record(event{kind: onSync, file: name})
+	}
+}
+
+// renamed records that a store has got its name, if it has.
+func (d *disk) renamed() {
+	for name := range d.known {
+		right, ok := strings.CutSuffix(name, "-new")
+		if _, err := os.Lstat(filepath.Join(d.dir, right)); ok && err == nil {
+			delete(d.known, name)
+			d.known[right] = true
+			d.record(event{kind: onRename, file: name, to: right})
+		}
+	}
+}
+
 // opening is called before a file is opened, and perhaps made.
 func (d *disk) opening(name string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.renamed()
 	if d.known[name] || d.blind {
 		return
 	}
@@ -185,10 +226,6 @@ func (d *disk) opening(name string) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		d.record(event{kind: onCreate, file: name})
-	case d.known[name+"-new"]:
-		// A store is made under another name.
-		delete(d.known, name+"-new")
-		d.record(event{kind: onRename, file: name + "-new", to: name})
 	default:
 		d.record(event{kind: onLoad, file: name, data: data})
 	}
@@ -232,7 +269,7 @@ var kept []any // what only SQLite refers to
 //
 // T is the state of a C thread, which every function of SQLite takes and nothing
 // here looks at. That it is a parameter saves a dependency on its package.
-func hookFiles[T any](find func(*T, uintptr) uintptr) {
+func hookFiles[T any](find func(*T, uintptr) uintptr, alloc func(*T, int32) uintptr) {
 	vfs := at[sqlite3.Tsqlite3_vfs](find(new(T), 0))
 	methods := make(map[uintptr]uintptr) // of files: the original ones, ours
 
@@ -252,7 +289,11 @@ func hookFiles[T any](find func(*T, uintptr) uintptr) {
 		disks.open[file] = opened{d, base}
 		its := at[uintptr](file)
 		if methods[*its] == 0 {
-			methods[*its] = hookFile[T](*at[sqlite3.Tsqlite3_io_methods](*its))
+			// In memory of C's, as SQLite expects it.
+			m := alloc(tls, int32(unsafe.Sizeof(sqlite3.Tsqlite3_io_methods{})))
+			*at[sqlite3.Tsqlite3_io_methods](m) = *at[sqlite3.Tsqlite3_io_methods](*its)
+			hookFile[T](at[sqlite3.Tsqlite3_io_methods](m))
+			methods[*its] = m
 		}
 		*its = methods[*its]
 		return code
@@ -298,11 +339,9 @@ func diskOf(path uintptr) (*disk, string) {
 	return disks.dirs[filepath.Clean(dir)], name
 }
 
-// hookFile returns methods of a file that tell its disk before they do what the
+// hookFile makes the methods of a file tell its disk before they do what the
 // original ones do.
-func hookFile[T any](m sqlite3.Tsqlite3_io_methods) uintptr {
-	ours := &m
-	kept = append(kept, ours)
+func hookFile[T any](ours *sqlite3.Tsqlite3_io_methods) {
 	its := func(file uintptr) opened {
 		disks.Lock()
 		defer disks.Unlock()
@@ -331,6 +370,12 @@ func hookFile[T any](m sqlite3.Tsqlite3_io_methods) uintptr {
 		f := its(file)
 		data := slices.Clone(unsafe.Slice(at[byte](buf), n))
 		if code := f.disk.before(event{kind: onWrite, file: f.name, off: off, data: data}); code != 0 {
+			if code == sqlite3.SQLITE_FULL { // there was room for a part
+				f.disk.mu.Lock()
+				f.disk.record(event{kind: onWrite, file: f.name, off: off, data: data[:n/2]})
+				f.disk.mu.Unlock()
+				write(tls, file, buf, n/2, off)
+			}
 			return code
 		}
 		return write(tls, file, buf, n, off)
@@ -350,7 +395,6 @@ func hookFile[T any](m sqlite3.Tsqlite3_io_methods) uintptr {
 		f := its(file)
 		return f.disk.before(event{kind: onSync, file: f.name})
 	})
-	return uintptr(unsafe.Pointer(ours))
 }
 
 // A platter is what is on a disk while power goes away: what is certain to be
@@ -387,25 +431,35 @@ func (p *platter) play(e event) {
 	case onDelete:
 		p.files[e.file] = &inode{gone: true, before: f.former()}
 	case onSyncDir:
-		f.named, f.before = true, nil
+		p.syncDir()
 	case onRename:
-		delete(p.files, e.file)
-		f.named = true // Open syncs the directory itself
-		p.files[e.to] = f
+		// Until the directory is synced there may be either name.
+		p.files[e.file] = &inode{gone: true, before: f}
+		moved := *f
+		moved.named, moved.before = false, p.files[e.to].former()
+		p.files[e.to] = &moved
 	case onWrite, onTruncate:
 		f.pending = append(f.pending, e)
 	case onSync:
 		for _, e := range f.pending {
 			f.synced = apply(f.synced, e)
 		}
-		// SQLite syncs the directory together with a new log or journal.
-		f.pending, f.named, f.before = nil, true, nil
+		f.pending = nil
+		if !f.named {
+			p.syncDir() // SQLite does so with the first sync of a log or journal
+		}
 	case onBadSync:
 		// The system may now take for clean what has never been written.
 		f.synced = p.some(f, p.chance())
 		f.pending = nil
 	default:
 		panic(e.kind)
+	}
+}
+
+func (p *platter) syncDir() {
+	for _, f := range p.files {
+		f.named, f.before = true, nil
 	}
 }
 

@@ -17,6 +17,9 @@ func (s *Store) LimitPages(ctx context.Context, n int64) error {
 	})
 }
 
+// OnSync calls fn after every sync that is not SQLite's own.
+func OnSync(fn func(path string)) { synced = fn }
+
 // Exec runs statements on the connection that writes, between two groups.
 func (s *Store) Exec(ctx context.Context, statements ...string) error {
 	return s.Between(ctx, func() error { return s.writer.conn.exec(ctx, statements...) })

@@ -77,6 +77,9 @@ func prepareFile(ctx context.Context, file string) error {
 	if err := checkHeader(file, header); err != nil {
 		return err
 	}
+	if err := checkSize(file, header); err != nil {
+		return err
+	}
 	return checkVersion(file, header)
 }
 
@@ -123,6 +126,7 @@ func foreignDatabase(file string, id uint32) error {
 const (
 	headerSize          = 100
 	headerMagic         = "SQLite format 3\x00"
+	headerPages         = 28
 	headerUserVersion   = 60
 	headerApplicationID = 68
 )
@@ -157,11 +161,33 @@ func checkHeader(file string, header []byte) error {
 	return nil
 }
 
+// checkSize finds a file that has lost its end. While there is a log the file
+// need not be whole.
+func checkSize(file string, header []byte) error {
+	if hasLog(file) {
+		return nil
+	}
+	info, err := os.Stat(file)
+	if err != nil {
+		return fmt.Errorf("open store: %w", err)
+	}
+	if want := int64(binary.BigEndian.Uint32(header[headerPages:])) * pageSize; info.Size() < want {
+		return fmt.Errorf("%w: the file has %d bytes and should have %d", store.ErrCorrupt, info.Size(), want)
+	}
+	return nil
+}
+
+// hasLog reports whether there is a log with something in it.
+func hasLog(file string) bool {
+	info, err := os.Stat(file + "-wal")
+	return err == nil && info.Size() > 0
+}
+
 // checkVersion checks the version of the format. A change of it that has not
 // been merged into the file is in the log.
 func checkVersion(file string, header []byte) error {
 	v := int64(binary.BigEndian.Uint32(header[headerUserVersion:]))
-	if info, err := os.Stat(file + "-wal"); err == nil && info.Size() > 0 {
+	if hasLog(file) {
 		// A connection that may not write leaves the log as it is.
 		c, err := dial(file, readOnly)
 		if err != nil {
@@ -189,9 +215,9 @@ func known(file string, v int64) error {
 // createFile makes a new store under another name and then renames it, so that
 // whatever is found under the right name is a whole store.
 func createFile(ctx context.Context, file string) error {
-	if info, err := os.Stat(file + "-wal"); err == nil && info.Size() > 0 {
-		return fmt.Errorf("open %s: %w: the file is missing or empty, but its log %s-wal is there; restore the file, or remove the log to start afresh",
-			file, store.ErrCorrupt, file)
+	if hasLog(file) {
+		return fmt.Errorf("%w: the file is missing or empty, but its log %s-wal is there; if there never was anything to keep, remove the log to start afresh",
+			store.ErrCorrupt, file)
 	}
 	temp := file + "-new"
 	for _, suffix := range []string{"", "-journal", "-wal", "-shm"} {
@@ -240,6 +266,52 @@ func fillFile(ctx context.Context, file string) (err error) {
 	)
 }
 
+// rewriteLog writes the log that an earlier process has left once more, as it is,
+// and syncs it.
+//
+// That process may have ended because a sync failed. The operating system then
+// takes what it could not write for written, still shows it to everyone who
+// reads, and does not try again. New writes would be appended to a log with a
+// hole that only a loss of power reveals, and be lost behind it. The bytes are
+// the same, so that an interruption changes nothing.
+func rewriteLog(file string) error {
+	log := file + "-wal"
+	f, err := os.OpenFile(log, os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = errors.Join(copyOnto(f), f.Sync(), f.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("open %s: its log cannot be made durable again: %w", file, err)
+	}
+	synced(log)
+	return nil
+}
+
+// copyOnto replaces the content of f by itself.
+func copyOnto(f *os.File) error {
+	buf := make([]byte, 1<<20)
+	for at := int64(0); ; {
+		n, err := f.ReadAt(buf, at)
+		if _, werr := f.WriteAt(buf[:n], at); werr != nil {
+			return werr
+		}
+		at += int64(n)
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// synced is told of the syncs that SQLite does not do itself. Tests that cut the
+// power replace it.
+var synced = func(path string) {}
+
 // syncDir makes a rename in dir durable.
 func syncDir(dir string) error {
 	if runtime.GOOS == "windows" {
@@ -249,5 +321,9 @@ func syncDir(dir string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(d.Sync(), d.Close())
+	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+		return err
+	}
+	synced(dir)
+	return nil
 }

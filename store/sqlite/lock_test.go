@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/flue-go/flue/store"
 	"github.com/flue-go/flue/store/sqlite"
@@ -24,6 +25,9 @@ func locked(t *testing.T, file string) {
 	}
 	if !strings.Contains(err.Error(), filepath.Base(file)) && runtime.GOOS != "windows" {
 		t.Errorf("the error does not name the file: %v", err)
+	}
+	if !strings.Contains(err.Error(), "stop the other process") {
+		t.Errorf("the error does not say what to do: %v", err)
 	}
 }
 
@@ -76,5 +80,47 @@ func TestLockBetweenProcesses(t *testing.T) {
 	defer closeStore(t, s)
 	if got := head(t, s); got != 1 {
 		t.Errorf("head is %d, want 1", got)
+	}
+}
+
+// After a process has been killed in the middle of its work, the next one has
+// the file and the unfinished work at once.
+func TestTakeoverAfterKill(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "flue.db")
+	for range 5 {
+		worker := start(t, "write", file)
+		for range 20 {
+			if !worker.lines.Scan() {
+				t.Fatalf("the worker ended: %v", worker.cmd.Wait())
+			}
+		}
+		locked(t, file)
+		worker.kill(t)
+
+		began := time.Now()
+		s := open(t, file, sqlite.Options{}) // the first try
+		if err := s.Renew(t.Context(), "n2", time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		open := 0
+		for g := range writers {
+			in, err := s.Instance(t.Context(), instance(g))
+			if err == nil && in.Unsettled > 0 {
+				open++
+			} else if err != nil && !errors.Is(err, store.ErrNotFound) {
+				t.Fatal(err)
+			}
+		}
+		leases, err := s.Claim(t.Context(), "n2", 100)
+		if err != nil || len(leases) != open {
+			t.Errorf("%d of %d unfinished instances are claimed, error %v", len(leases), open, err)
+		}
+		for _, l := range leases {
+			if _, err := s.Append(t.Context(), l, store.Write{Payload: []byte("taken over")}); err != nil {
+				t.Error(err)
+			}
+		}
+		t.Logf("%d instances taken over after %v", len(leases), time.Since(began).Round(time.Millisecond))
+		closeStore(t, s)
 	}
 }

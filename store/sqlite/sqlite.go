@@ -140,6 +140,9 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 		return nil, err
 	}
 	if err := s.start(ctx, o); err != nil {
+		if errors.Is(err, store.ErrCorrupt) {
+			err = fmt.Errorf("open %s: %w; restore it from a backup", path, err)
+		}
 		return nil, errors.Join(err, s.lock.close())
 	}
 	return s, nil
@@ -147,6 +150,9 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 
 func (s *Store) start(ctx context.Context, o Options) error {
 	if err := prepareFile(ctx, s.file); err != nil {
+		return err
+	}
+	if err := rewriteLog(s.file); err != nil {
 		return err
 	}
 	c, err := dial(s.file, readWrite)
