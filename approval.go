@@ -8,9 +8,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -63,7 +64,7 @@ type Approval struct {
 	Tool string `json:"tool"`
 
 	// Arguments are exactly what will be run, and Hash is the SHA-256 of their
-	// canonical form (RFC 8785).
+	// canonical form: that of RFC 8785, with all digits of integers.
 	Arguments json.RawMessage `json:"arguments"`
 	Hash      string          `json:"hash"`
 
@@ -151,12 +152,27 @@ func UseApprovalGate(r *Render, tool *ToolDefinition, policy ApprovalPolicy) {
 		if err != nil {
 			return failure(&ToolInputError{Tool: tool.name, Err: err})
 		}
-		if !policy.needed(ctx, w, prepared) {
+		needed, err := policy.decided(ctx, w, tool, prepared)
+		switch {
+		case err != nil:
+			return failure(err)
+		case !needed:
 			return tool.run(ctx, w, string(prepared))
 		}
 		return request(w, tool.name, prepared, policy, r.view.Delivery)
 	}
 	UseTool(r, &gate)
+}
+
+// decided is needed, once for a call: one that is run again after a crash goes
+// the way that it went before, whatever the policy says now.
+func (p *ApprovalPolicy) decided(ctx context.Context, w *engine.Work, tool *ToolDefinition, arguments json.RawMessage) (bool, error) {
+	if !tool.again {
+		return p.needed(ctx, w, arguments), nil
+	}
+	return doStep(ctx, &Step{work: w}, reservedStep+"approval", false, func(ctx context.Context) (bool, error) {
+		return p.needed(ctx, w, arguments), nil
+	})
 }
 
 func (p *ApprovalPolicy) needed(ctx context.Context, w *engine.Work, arguments json.RawMessage) (needed bool) {
@@ -177,41 +193,43 @@ func (p *ApprovalPolicy) needed(ctx context.Context, w *engine.Work, arguments j
 	return needed
 }
 
-// approvalsState is the name of the persistent state that holds an instance's
-// approvals, by their ids.
-const approvalsState = reservedState + "approvals"
+// approvalState is the name of the persistent state that holds an approval. It
+// is never taken back: the ids of approvals are not used again.
+func approvalState(id string) string { return approvalsState + id }
 
-// Bounds of an instance's approvals. Of those that were decided the newest are
-// kept, so that a second decision can be told from one that comes too late.
+const approvalsState = reservedState + "approval:"
+
+// Bounds of approvals.
 const (
-	maxPending   = 256
-	maxDecided   = 64
-	maxApprovals = 4 << 20 // all of them, as JSON, in bytes
+	maxPending    = 256      // of one instance
+	maxApprovalID = 128      // bytes; a call with a longer id is named by its key
+	maxApproval   = 32 << 20 // what is kept of one, in bytes
+	maxWaiting    = 8 << 20  // the arguments and the message of a call that waits, in bytes
+	maxDecider    = 4 << 10  // the name and the reason of the one who decides, in bytes
 )
 
 // request stores a call until somebody decides, and says so.
 func request(w *engine.Work, tool string, arguments json.RawMessage, policy ApprovalPolicy, delivery journal.Message) engine.Result {
-	a := &approvalRecord{Delivery: delivery, Approval: Approval{
-		Tool: tool, Arguments: arguments, Hash: hashJSON(arguments), RequestedAt: time.Now().UTC(),
+	a := &approvalRecord{Delivery: &delivery, Approval: Approval{
+		ID: w.ID, Tool: tool, Arguments: arguments, Hash: hashJSON(arguments), RequestedAt: time.Now().UTC(),
 		Editable: policy.AllowEdits, Call: w.ID, Key: w.Key,
 	}}
 	if policy.Expires > 0 {
 		a.ExpiresAt = a.RequestedAt.Add(policy.Expires)
 	}
-	err := w.Update(approvalsState, func(raw json.RawMessage) (json.RawMessage, error) {
-		all, err := decodeApprovals(raw)
-		if err != nil {
-			return nil, err
-		}
-		if len(all.pending()) >= maxPending {
-			return nil, fmt.Errorf("%d calls wait for approval already, and no more can", maxPending)
-		}
-		if a.ID = w.ID; all[a.ID] != nil {
-			a.ID = w.Key
-		}
-		all[a.ID] = a
-		return encodeValue("the stored approvals", all, maxApprovals)
-	})
+	if len(a.ID) > maxApprovalID || !utf8.ValidString(a.ID) || w.Var(approvalState(a.ID)) != nil {
+		a.ID = a.Key
+	}
+	raw, err := encodeValue("the call that is to wait", a, maxWaiting)
+	if err == nil {
+		err = w.SetNew(approvalState(a.ID), raw, func(vars map[string]json.RawMessage) error {
+			all, err := decodeApprovals(vars)
+			if err == nil && len(all.pending()) >= maxPending {
+				err = fmt.Errorf("%d calls wait for approval already, and no more can", maxPending)
+			}
+			return err
+		})
+	}
 	if err != nil {
 		return failure(err)
 	}
@@ -230,21 +248,18 @@ func request(w *engine.Work, tool string, arguments json.RawMessage, policy Appr
 
 // hashJSON is a digest of a JSON value, however it is written.
 func hashJSON(raw json.RawMessage) string {
-	v := jsontext.Value(slices.Clone(raw))
-	if v.Canonicalize() != nil {
-		v = jsontext.Value(raw)
-	}
-	sum := sha256.Sum256(v)
+	sum := sha256.Sum256(journal.Canonical(jsontext.Value(raw)))
 	return hex.EncodeToString(sum[:])
 }
 
-// An approvalRecord is what is kept of an approval.
+// An approvalRecord is what is kept of an approval. When the model has been told
+// what came of it, little is left but who decided.
 type approvalRecord struct {
 	Approval
 
 	// Delivery is the message that was in front of the model when it made the
 	// call: the call runs as it would have run then.
-	Delivery journal.Message `json:"delivery"`
+	Delivery *journal.Message `json:"delivery,omitzero"`
 
 	// Status says how far the decision has come, Result what came of it, in
 	// words for the model, and Told that the model has had them.
@@ -269,13 +284,19 @@ const (
 // approvals are the approvals of an instance by their ids.
 type approvals map[string]*approvalRecord
 
-func decodeApprovals(raw json.RawMessage) (approvals, error) {
+// decodeApprovals finds the approvals in the persistent state of an instance.
+func decodeApprovals(vars map[string]json.RawMessage) (approvals, error) {
 	all := make(approvals)
-	if raw == nil {
-		return all, nil
-	}
-	if err := schema.Unmarshal(raw, &all); err != nil {
-		return nil, fmt.Errorf("reading the stored approvals: %w", err)
+	for name, raw := range vars {
+		id, ok := strings.CutPrefix(name, approvalsState)
+		if !ok {
+			continue
+		}
+		a := new(approvalRecord)
+		if err := schema.Unmarshal(raw, a); err != nil {
+			return nil, fmt.Errorf("reading the stored approval %s: %w", id, err)
+		}
+		all[id] = a
 	}
 	return all, nil
 }
@@ -292,15 +313,6 @@ func (all approvals) pending() []Approval {
 		return cmp.Or(a.RequestedAt.Compare(b.RequestedAt), cmp.Compare(a.ID, b.ID))
 	})
 	return out
-}
-
-// forget drops all but the newest of those that are over.
-func (all approvals) forget() {
-	decided := slices.DeleteFunc(slices.Collect(maps.Values(all)), func(a *approvalRecord) bool { return !a.Told })
-	slices.SortFunc(decided, func(a, b *approvalRecord) int { return b.Decision.At.Compare(a.Decision.At) })
-	for _, a := range decided[min(len(decided), maxDecided):] {
-		delete(all, a.ID)
-	}
 }
 
 // Approvals returns the calls that wait for approval, oldest first. It reads the
@@ -321,7 +333,7 @@ func (in *Instance) approvals(ctx context.Context) (all approvals, uid string, e
 	if err != nil {
 		return nil, "", in.missing(err)
 	}
-	all, err = decodeApprovals(vars[approvalsState])
+	all, err = decodeApprovals(vars)
 	return all, uid, err
 }
 
@@ -361,11 +373,12 @@ func (in *Instance) Decide(ctx context.Context, approval string, d Decision) (Re
 	if err != nil {
 		return Receipt{}, err
 	}
-	p.UID, p.IdempotencyKey = uid, key.String()
-	return in.send(ctx, p, "dispatch")
+	p.UID = uid
+	return in.sendAs(ctx, p, "dispatch", key.submission(in.addr))
 }
 
-// A decisionKey is the idempotency key of a decision. There is a second one only
+// A decisionKey names a decision, as an idempotency key does. No sender can use
+// it. There is a second one only
 // if the response to the first ended before it came to the decision, because it
 // was aborted or failed.
 type decisionKey struct {
@@ -375,13 +388,16 @@ type decisionKey struct {
 
 func (a *approvalRecord) decisionKey(n int) decisionKey { return decisionKey{call: a.Key, n: n} }
 
-func (k decisionKey) String() string { return fmt.Sprintf("flue-approval:%s:%d", k.call, k.n) }
+// submission is the id of the submission that the decision becomes.
+func (k decisionKey) submission(addr store.Address) string {
+	return derivedSubmission("sub_approval_", "flue-approval-1", addr, fmt.Sprintf("%s:%d", k.call, k.n))
+}
 
 // decisionKey returns the newest key under which a decision was sent, or the
 // first if none was, and whether what was sent under it is settled.
 func (in *Instance) decisionKey(ctx context.Context, a *approvalRecord) (key decisionKey, settled bool, err error) {
 	for key = a.decisionKey(1); ; key.n++ {
-		sub, err := in.rt.engine.Submission(ctx, in.addr, keyedSubmission(in.addr, key.String()))
+		sub, err := in.rt.engine.Submission(ctx, in.addr, key.submission(in.addr))
 		switch {
 		case errors.Is(err, store.ErrNotFound):
 			return a.decisionKey(max(key.n-1, 1)), settled, nil
@@ -399,6 +415,8 @@ func (a *approvalRecord) check(d Decision) error {
 		return &ApprovalError{a.ID, errors.New("the arguments that were shown are not those that wait")}
 	case isBlank(d.By):
 		return wire.InvalidRequest("A decision says who took it: set By.")
+	case len(d.By) > maxDecider || len(d.Reason) > maxDecider:
+		return wire.InvalidRequest(fmt.Sprintf("Who decided and why may have at most %d bytes each.", maxDecider))
 	case d.Approve && a.Decision == nil && a.expired(time.Now()):
 		return &ApprovalError{a.ID, fmt.Errorf("%w since %s", ErrApprovalExpired, a.ExpiresAt.Format(time.RFC3339))}
 	case d.Arguments != nil:

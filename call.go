@@ -34,6 +34,23 @@ func watcher(ctx context.Context) *engine.Work {
 	return w
 }
 
+type stepKey struct{}
+
+// inStep marks a context as that of a step.
+func inStep(ctx context.Context) context.Context { return context.WithValue(ctx, stepKey{}, true) }
+
+// writerFrom returns the work that ctx belongs to, if it may write state.
+func writerFrom(ctx context.Context) (*engine.Work, error) {
+	w := workFrom(ctx)
+	switch {
+	case w == nil:
+		return nil, ErrNoCall
+	case ctx.Value(stepKey{}) != nil:
+		return nil, ErrInStep
+	}
+	return w, nil
+}
+
 // CallID returns the id of the tool call that ctx belongs to: the id that the
 // conversation shows for the call. The model's provider chose it, so it is
 // unique within a response only; see [CallKey]. It is empty if ctx is not that of

@@ -826,7 +826,7 @@ func TestGateTrustsNoClient(t *testing.T) {
 				t.Errorf("%s of a client is answered with %d %s", name, code, body)
 			}
 		}
-		if got := s.say("hello"); got != "ok" {
+		if got := s.say("hello"); !strings.HasPrefix(got, "ok") {
 			t.Errorf("the model said %q", got)
 		}
 		waiting, err := s.in.Approvals(t.Context())

@@ -288,16 +288,11 @@ func (w *whole) live() bool {
 
 // approvals returns the ids of all approvals, decided ones as well.
 func (w *whole) approvals() []string {
-	st := w.fold()
-	var all map[string]flue.Approval
-	if raw := st.Vars["flue:approvals"]; raw != nil {
-		if err := json.Unmarshal(raw, &all); err != nil {
-			w.t.Fatal(err)
-		}
-	}
 	var ids []string
-	for id := range all {
-		ids = append(ids, id)
+	for name := range w.fold().Vars {
+		if id, ok := strings.CutPrefix(name, "flue:approval:"); ok {
+			ids = append(ids, id)
+		}
 	}
 	return ids
 }

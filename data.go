@@ -28,8 +28,8 @@ type DataWriter[T any] struct {
 func UseDataWriter[T any](r *Render, name string) *DataWriter[T] {
 	const hook = "UseDataWriter"
 	r.enterRoot(hook, "Clients do not see a delegate's work: let the parent show what comes of it.")
-	if isBlank(name) || len(name) > maxName {
-		r.misuse(hook, fmt.Sprintf("got the name %q", name), fmt.Sprintf("A name has 1 to %d bytes and is not blank.", maxName))
+	if !isName(name) {
+		r.misuse(hook, fmt.Sprintf("got the name %q", name), nameRule)
 	}
 	if !r.claim(kindWriter, name) {
 		r.misuse(hook, fmt.Sprintf("got the name %q twice", name), "Names of data parts are unique within a render: declare it once and share the writer.")

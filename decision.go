@@ -3,6 +3,7 @@ package flue
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -16,7 +17,7 @@ import (
 // model what has come of decisions. It belongs to every agent: a call that was
 // gated when it was made stays so.
 func useApprovals(r *Render, agent *Agent) {
-	all, err := decodeApprovals(r.view.Vars[approvalsState])
+	all, err := decodeApprovals(r.view.Vars)
 	if err != nil {
 		r.misuse("UseApprovalGate", err.Error(), "The state was written by another version of this program.")
 	}
@@ -32,7 +33,7 @@ func useApprovals(r *Render, agent *Agent) {
 		return
 	}
 	c := &carrier{agent: agent, view: r.view, self: r.self, all: all}
-	r.start = append(r.start, engine.Hook{Name: "UseApprovalGate", Run: func(ctx context.Context, w *engine.Work) error {
+	r.before = append(r.before, engine.Hook{Name: "UseApprovalGate", Run: func(ctx context.Context, w *engine.Work) error {
 		if decided != nil {
 			if err := c.carryOut(ctx, w, decided); err != nil {
 				return err
@@ -52,13 +53,17 @@ type carrier struct {
 	all   approvals
 }
 
-// keep makes the approvals durable, with what a call has written.
-func (c *carrier) keep(ctx context.Context, w *engine.Work, writes ...journal.VarWrite) error {
-	raw, err := encodeValue("the stored approvals", c.all, maxApprovals)
+// keep makes an approval durable, with what its call has written.
+func (c *carrier) keep(ctx context.Context, w *engine.Work, a *approvalRecord, writes ...journal.VarWrite) error {
+	raw, err := encodeValue("what is kept of an approval", a, maxApproval)
+	if err != nil && len(a.Shown) > 0 { // the call has run: that must not be forgotten for what it has shown
+		a.Shown = nil
+		raw, err = encodeValue("what is kept of an approval", a, maxApproval)
+	}
 	if err != nil {
 		return err
 	}
-	return w.Keep(ctx, approvalsState, raw, writes)
+	return w.Keep(ctx, approvalState(a.ID), raw, writes)
 }
 
 // carryOut does what was decided.
@@ -70,29 +75,33 @@ func (c *carrier) carryOut(ctx context.Context, w *engine.Work, a *approvalRecor
 	}
 	if !a.Decision.Approve {
 		a.Status, a.Result = approvalDenied, a.denial()
-		return c.keep(ctx, w)
+		return c.keep(ctx, w, a)
 	}
 	tool := c.tool(a)
 	switch {
 	case tool == nil && again, tool != nil && again && !tool.Again:
 		a.Status, a.Result = approvalUnknown, unknownCall
-		return c.keep(ctx, w)
+		return c.keep(ctx, w, a)
 	case tool == nil:
 		a.Status, a.Result = approvalWithdrawn, "It was not run: the tool is no longer there."
-		return c.keep(ctx, w)
+		return c.keep(ctx, w, a)
 	}
 	if !again {
 		a.Status = approvalRunning
-		if err := c.keep(ctx, w); err != nil {
+		if err := c.keep(ctx, w, a); err != nil {
 			return err
 		}
 	}
 	_, err := w.Run(ctx, tool, a.Call, a.Key, string(a.effective()), func(r engine.Result, writes []journal.VarWrite, shown []journal.Data) error {
 		a.Status, a.Result, a.Shown = approvalExecuted, "It was run. Result: "+r.Content, shown
-		if r.Failed {
+		var unfit *ToolInputError
+		switch {
+		case errors.As(r.Err, &unfit):
+			a.Status, a.Result = approvalFailed, "It was not run: "+r.Content
+		case r.Failed:
 			a.Status, a.Result = approvalFailed, "It was run and failed: "+r.Content
 		}
-		return c.keep(ctx, w, writes...)
+		return c.keep(ctx, w, a, writes...)
 	})
 	return err
 }
@@ -131,7 +140,9 @@ func (a *approvalRecord) denial() string {
 // is bound to the same one.
 func (c *carrier) tool(a *approvalRecord) *engine.Tool {
 	view := c.view
-	view.Delivery = a.Delivery
+	if a.Delivery != nil {
+		view.Delivery = *a.Delivery
+	}
 	r := &Render{agent: c.agent.Name, view: view, self: c.self}
 	if _, err := r.run(c.agent.Render); err != nil {
 		return nil // the render of the response fails in the same way, and says so
@@ -166,14 +177,17 @@ func (c *carrier) tell(w *engine.Work) error {
 			return err
 		}
 		w.Reshow(a.Shown)
-		a.Told, a.Shown = true, nil
+		a.Told = true
+		a.Arguments, a.Delivery, a.Result, a.Shown = nil, nil, "", nil
+		raw, err := encodeValue("what is kept of an approval", a, maxApproval)
+		if err != nil {
+			return err
+		}
+		if err := w.Set(approvalState(a.ID), raw); err != nil {
+			return err
+		}
 	}
-	c.all.forget()
-	raw, err := encodeValue("the stored approvals", c.all, maxApprovals)
-	if err != nil {
-		return err
-	}
-	return w.Set(approvalsState, raw)
+	return nil
 }
 
 // told is the signal that tells the model what has come of a decision.

@@ -66,19 +66,29 @@ func (e *expiries) set(in *Instance, at time.Time) {
 		e.mu.Unlock()
 		ctx, cancel := context.WithTimeout(context.Background(), expiryPatience)
 		defer cancel()
-		if _, err := in.ExpireApprovals(ctx); err != nil {
+		denied, err := in.ExpireApprovals(ctx)
+		if err != nil {
 			in.rt.log.Error("denying calls whose time to be approved is up", "instance", in.addr.String(), "error", err)
 		}
 		// The renders that the denials bring may find a timer that has gone off
 		// meanwhile: who is next must not depend on them.
+		var next time.Time
 		if all, _, err := in.approvals(ctx); err == nil {
-			if next := firstExpiry(all, time.Now()); !next.IsZero() {
-				e.set(in, next)
-			}
+			next = firstExpiry(all, time.Now())
+		}
+		// A denial may be aborted before it is carried out.
+		if again := time.Now().Add(expiryAgain); (denied > 0 || err != nil) && (next.IsZero() || again.Before(next)) {
+			next = again
+		}
+		if !next.IsZero() {
+			e.set(in, next)
 		}
 	})
 	e.timers[in.addr] = x
 }
+
+// expiryAgain is when a timer looks whether its denials were carried out.
+const expiryAgain = 30 * time.Second
 
 // expiryPatience bounds how long a timer works.
 const expiryPatience = 30 * time.Second

@@ -136,7 +136,7 @@ func UseInitialData[T any](r *Render) T {
 		return v
 	}
 	if err := schema.Unmarshal(r.view.InitialData, &v); err != nil {
-		r.misuse(hook, fmt.Sprintf("the recorded data does not fit %T: %v", v, err),
+		r.misuse(hook, fmt.Sprintf("the recorded data does not fit %T: %v", v, misfit(err)),
 			"Declare Agent.InitialData, so that data that does not fit is refused when it is sent, and keep the type compatible with what was recorded.")
 	}
 	return v

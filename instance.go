@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -133,15 +132,21 @@ func (in *Instance) Abort(ctx context.Context) (bool, error) {
 
 // send admits a prompt that has been validated.
 func (in *Instance) send(ctx context.Context, p wire.Prompt, origin string) (Receipt, error) {
+	submission := engine.NewSubmissionID()
+	if p.IdempotencyKey != "" {
+		submission = keyedSubmission(in.addr, p.IdempotencyKey)
+	}
+	return in.sendAs(ctx, p, origin, submission)
+}
+
+// sendAs is send with the id of the submission that the message becomes.
+func (in *Instance) sendAs(ctx context.Context, p wire.Prompt, origin, submission string) (Receipt, error) {
 	if in.err != nil {
 		return Receipt{}, in.err
 	}
 	a := engine.Admission{
 		Address: in.addr, Condition: store.Condition{Create: p.Create, UID: p.UID}, NoCreate: p.UID != "",
-		Origin: origin, Traceparent: p.Traceparent, Submission: engine.NewSubmissionID(),
-	}
-	if p.IdempotencyKey != "" {
-		a.Submission = keyedSubmission(in.addr, p.IdempotencyKey)
+		Origin: origin, Traceparent: p.Traceparent, Submission: submission,
 	}
 	a.Message, a.Attachments = stored(a.Submission, p.Message)
 	a.Identity = identity(in.addr, p)
@@ -198,6 +203,8 @@ func (in *Instance) refused(err error, p wire.Prompt, submission string) error {
 		return wire.SubmissionConflict(submission)
 	case errors.Is(err, engine.ErrDamaged):
 		return wire.ConversationDamaged(in.addr.ID, err)
+	case errors.Is(err, engine.ErrEnded):
+		return wire.Unavailable()
 	}
 	return fmt.Errorf("flue: accepting a message for %s: %w", in.addr, err)
 }
@@ -217,11 +224,17 @@ func stored(submission string, d wire.Delivery) (journal.Message, []store.Attach
 // keyedSubmission derives a submission's id from an idempotency key. The
 // derivation must never change: senders retry across upgrades.
 func keyedSubmission(addr store.Address, key string) string {
+	return derivedSubmission("sub_ik_", "flue-submission-key-1", addr, key)
+}
+
+// derivedSubmission is an id that depends on nothing but what it is given. The
+// label keeps ids for different purposes apart.
+func derivedSubmission(prefix, label string, addr store.Address, key string) string {
 	h := sha256.New()
-	for _, s := range []string{"flue-submission-key-1", addr.Agent, addr.ID, key} {
+	for _, s := range []string{label, addr.Agent, addr.ID, key} {
 		fmt.Fprintf(h, "%d:%s,", len(s), s)
 	}
-	return "sub_ik_" + hex.EncodeToString(h.Sum(nil)[:16])
+	return prefix + hex.EncodeToString(h.Sum(nil)[:16])
 }
 
 // identity is a digest of all that a sender said. The derivation must never
@@ -234,10 +247,7 @@ func identity(addr store.Address, p wire.Prompt) []byte {
 		files[i] = sha256.Sum256(f.Data)
 		names = append(names, f.MediaType, f.Filename)
 	}
-	initial := slices.Clone(p.InitialData)
-	if initial.Canonicalize() != nil { // it was read as JSON before
-		initial = p.InitialData
-	}
+	initial := journal.Canonical(p.InitialData)
 	data, err := json.Marshal([]any{
 		"flue-identity-1", addr.Agent, addr.ID, d.Kind, d.Body, d.Type, d.Attributes, d.TagName, files, names, string(initial),
 	})

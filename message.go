@@ -1,6 +1,8 @@
 package flue
 
 import (
+	"maps"
+
 	"github.com/flue-go/flue/journal"
 	"github.com/flue-go/flue/wire"
 )
@@ -57,7 +59,8 @@ func Signal(typ, body string, attributes map[string]string) Message {
 
 // delivery is m in the form of the protocol, whose rules it is held to.
 func (m *Message) delivery() wire.Delivery {
-	d := wire.Delivery{Kind: string(m.Kind), Body: m.Body, Type: m.Type, Attributes: m.Attributes, TagName: m.TagName}
+	// The attributes are the sender's map, which it may change.
+	d := wire.Delivery{Kind: string(m.Kind), Body: m.Body, Type: m.Type, Attributes: maps.Clone(m.Attributes), TagName: m.TagName}
 	for _, a := range m.Attachments {
 		d.Attachments = append(d.Attachments, wire.File{MediaType: a.MediaType, Filename: a.Filename, Data: a.Data})
 	}
@@ -66,7 +69,7 @@ func (m *Message) delivery() wire.Delivery {
 
 // delivered is a stored message as an agent sees it.
 func delivered(m journal.Message) Message {
-	out := Message{Kind: MessageKind(m.Kind), Body: m.Body, Type: m.Type, Attributes: m.Attributes, TagName: m.TagName}
+	out := Message{Kind: MessageKind(m.Kind), Body: m.Body, Type: m.Type, Attributes: maps.Clone(m.Attributes), TagName: m.TagName}
 	for _, a := range m.Attachments {
 		out.Attachments = append(out.Attachments, Attachment{MediaType: a.MediaType, Filename: a.Filename, ID: a.ID, Size: a.Size})
 	}

@@ -54,6 +54,8 @@ func (in *Instance) Read(ctx context.Context, submission string) (*Reply, error)
 			return in.reply(ctx, sub, inst.UID)
 		}
 		switch err := in.rt.engine.Wait(ctx, in.addr, inst.Head); {
+		case errors.Is(err, engine.ErrEnded):
+			return nil, wire.Unavailable()
 		case errors.Is(err, engine.ErrDamaged):
 			return nil, in.missing(err)
 		case err != nil:

@@ -26,7 +26,7 @@ type Render struct {
 	instructions []string
 	writers      []string
 
-	start, finish                 []engine.Hook
+	before, start, finish         []engine.Hook
 	responseStart, responseFinish []engine.Hook
 }
 
@@ -100,7 +100,7 @@ func (r *Render) misuse(hook, reason, fix string) {
 func (r *Render) plan(returned string) (*engine.Plan, error) {
 	p := &engine.Plan{
 		Instructions: r.instruction(returned), Writers: slices.Sorted(slices.Values(r.writers)),
-		Start: r.start, Finish: r.finish, ResponseStart: r.responseStart, ResponseFinish: r.responseFinish,
+		Before: r.before, Start: r.start, Finish: r.finish, ResponseStart: r.responseStart, ResponseFinish: r.responseFinish,
 	}
 	switch {
 	case r.settings != nil:

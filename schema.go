@@ -2,7 +2,9 @@ package flue
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/flue-go/flue/internal/schema"
 )
@@ -42,3 +44,18 @@ func (s *Schema) MarshalJSON() ([]byte, error) { return s.s.JSON(), nil }
 // Validate reports whether a JSON document matches the schema. The error says
 // where it does not, what was expected there and what came.
 func (s *Schema) Validate(document json.RawMessage) error { return s.s.Validate(document) }
+
+// misfit says where a stored value does not fit a type, and what was expected
+// there, but not what is there: that may be private, and what is said goes to a
+// log.
+func misfit(err error) error {
+	var invalid *schema.ValidationError
+	if !errors.As(err, &invalid) {
+		return errors.New("it is not the JSON that was expected")
+	}
+	quiet := &schema.ValidationError{Problems: slices.Clone(invalid.Problems)}
+	for i := range quiet.Problems {
+		quiet.Problems[i].Got = ""
+	}
+	return quiet
+}

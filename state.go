@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/flue-go/flue/internal/engine"
 	"github.com/flue-go/flue/internal/schema"
@@ -29,8 +30,8 @@ type State[T any] struct {
 func UsePersistentState[T any](r *Render, name string, fallback T) *State[T] {
 	const hook = "UsePersistentState"
 	r.enterRoot(hook, "State belongs to the instance: give the delegate what it needs in its task.")
-	if isBlank(name) || len(name) > maxName || strings.HasPrefix(name, reservedState) {
-		r.misuse(hook, fmt.Sprintf("got the name %q", name), fmt.Sprintf("A name has 1 to %d bytes, is not blank and does not begin with %q.", maxName, reservedState))
+	if !isName(name) || strings.HasPrefix(name, reservedState) {
+		r.misuse(hook, fmt.Sprintf("got the name %q", name), nameRule+fmt.Sprintf(" It does not begin with %q.", reservedState))
 	}
 	if !r.claim(kindState, name) {
 		r.misuse(hook, fmt.Sprintf("got the name %q twice", name), "State names are unique within a render: read it once and share the handle.")
@@ -48,6 +49,12 @@ func UsePersistentState[T any](r *Render, name string, fallback T) *State[T] {
 
 // maxName bounds the name of a state, a data part or a step, in bytes.
 const maxName = 256
+
+// nameRule is what isName asks for, in words.
+var nameRule = fmt.Sprintf("A name is valid UTF-8 of 1 to %d bytes and not blank.", maxName)
+
+// isName reports whether s can name a state, a data part or a step.
+func isName(s string) bool { return !isBlank(s) && len(s) <= maxName && utf8.ValidString(s) }
 
 // reservedState begins the names of what the framework itself keeps in the
 // persistent state.
@@ -69,9 +76,9 @@ func (s *State[T]) Value() T { return s.value }
 // seam have made. If a call is interrupted before it has a result its writes are
 // lost with it. Writing the current value again stores nothing.
 func (s *State[T]) Set(ctx context.Context, v T) error {
-	work := workFrom(ctx)
-	if work == nil {
-		return fmt.Errorf("writing state %q: %w", s.name, ErrNoCall)
+	work, err := writerFrom(ctx)
+	if err != nil {
+		return fmt.Errorf("writing state %q: %w", s.name, err)
 	}
 	raw, err := encodeValue("the value", v, MaxStateValue)
 	if err == nil {
@@ -85,18 +92,19 @@ func (s *State[T]) Set(ctx context.Context, v T) error {
 
 // Update replaces the value by what fn makes of the current one, which
 // includes what this call and those running beside it have written so far. No
-// write is lost: fn runs while no other write does, so it must be quick and
-// must not write itself. Otherwise Update is like [State.Set].
+// write is lost: if another one comes between, fn is called again with what it
+// wrote. So fn must depend on nothing but the current value, and must not write
+// state itself. Otherwise Update is like [State.Set].
 //
 // A call that has seen what another one wrote gets its result only when that one
-// has ended, too. If the other call is lost, fn is called again, without what the
-// lost call wrote; it must depend on nothing but the current value.
+// has ended, too. If the other call is lost, so is this one: its outcome is
+// unknown as well, and what it wrote is not kept.
 func (s *State[T]) Update(ctx context.Context, fn func(current T) T) error {
-	work := workFrom(ctx)
-	if work == nil {
-		return fmt.Errorf("writing state %q: %w", s.name, ErrNoCall)
+	work, err := writerFrom(ctx)
+	if err != nil {
+		return fmt.Errorf("writing state %q: %w", s.name, err)
 	}
-	err := work.Update(s.name, func(raw json.RawMessage) (json.RawMessage, error) {
+	err = work.Update(s.name, func(raw json.RawMessage) (json.RawMessage, error) {
 		if raw == nil { // a copy: what fn does to it must not reach other instances
 			var err error
 			if raw, err = schema.Marshal(s.fallback); err != nil {
@@ -118,7 +126,7 @@ func (s *State[T]) Update(ctx context.Context, fn func(current T) T) error {
 func decodeState[T any](name string, raw json.RawMessage) (T, error) {
 	var v T
 	if err := schema.Unmarshal(raw, &v); err != nil {
-		return v, fmt.Errorf("the stored value of state %q does not fit %T: %w", name, v, err)
+		return v, fmt.Errorf("the stored value of state %q does not fit %T: %w", name, v, misfit(err))
 	}
 	return v, nil
 }
@@ -129,6 +137,9 @@ var (
 	// callback that may write: the function was called during a render, by an
 	// observer of the response, or with a context of its own.
 	ErrNoCall = errors.New("the context does not belong to a running tool call or hook; write from a tool or from the callback of UseAgentStart or UseAgentFinish, with the context that it was called with")
+	// ErrInStep means that state was written with the context of a step. The
+	// step is not run again when the call is, and the write would be lost.
+	ErrInStep = errors.New("state is not written in a step, which is not run again: return the value from the step and write it after")
 	// ErrCallOver means that the tool call or hook callback has ended or was
 	// given up.
 	ErrCallOver = engine.ErrOver

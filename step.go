@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/flue-go/flue/internal/engine"
 	"github.com/flue-go/flue/internal/schema"
@@ -27,6 +28,9 @@ const MaxStepValue = 1 << 20
 // record runs fn again, so what it does outside should be idempotent; see
 // [CallKey]. Where that cannot be had, use [DoOnce].
 //
+// State is not written in a step: its writes would be lost when the step is not
+// run again. Return the value, and write it after.
+//
 // What Do returns went through JSON, the first time as well as later. An error of
 // fn is returned as it is and not recorded. Everything that has an effect belongs
 // in a step: the code between steps runs again. Steps of different names may run
@@ -37,7 +41,7 @@ const MaxStepValue = 1 << 20
 // [*StepError] that wraps ErrStepReused. A step belongs to one call: when the
 // model calls the tool again, its steps run anew.
 func Do[T any](ctx context.Context, step *Step, name string, fn func(ctx context.Context) (T, error)) (T, error) {
-	return doStep(ctx, step, name, false, fn)
+	return userStep(ctx, step, name, false, fn)
 }
 
 // DoOnce is [Do] for what must not happen twice and cannot be made idempotent:
@@ -46,7 +50,18 @@ func Do[T any](ctx context.Context, step *Step, name string, fn func(ctx context
 // [*StepError] that wraps ErrOutcomeUnknown, and it is for the tool to find out
 // what happened, or to say that it does not know.
 func DoOnce[T any](ctx context.Context, step *Step, name string, fn func(ctx context.Context) (T, error)) (T, error) {
-	return doStep(ctx, step, name, true, fn)
+	return userStep(ctx, step, name, true, fn)
+}
+
+// reservedStep begins the names of the framework's own steps.
+const reservedStep = "flue:"
+
+func userStep[T any](ctx context.Context, step *Step, name string, once bool, fn func(ctx context.Context) (T, error)) (T, error) {
+	if strings.HasPrefix(name, reservedStep) {
+		var zero T
+		return zero, &StepError{name, fmt.Errorf("names that begin with %q are the framework's", reservedStep)}
+	}
+	return doStep(ctx, step, name, once, fn)
 }
 
 // A StepError reports a step that was not run, or whose result could not be
@@ -78,12 +93,12 @@ func doStep[T any](ctx context.Context, step *Step, name string, once bool, fn f
 	switch {
 	case step == nil || step.work == nil:
 		return zero, &StepError{name, errors.New("there is no durability behind it: use the step that the tool or the callback was called with")}
-	case isBlank(name) || len(name) > maxName:
-		return zero, &StepError{name, fmt.Errorf("a name has 1 to %d bytes and is not blank", maxName)}
+	case !isName(name):
+		return zero, &StepError{name, errors.New(nameRule)}
 	}
 	var failed error
 	raw, err := step.work.Step(ctx, name, once, func(ctx context.Context) (json.RawMessage, error) {
-		v, err := fn(ctx)
+		v, err := fn(inStep(ctx))
 		if err != nil {
 			failed = err
 			return nil, err

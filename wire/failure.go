@@ -78,6 +78,14 @@ func InitialDataMismatch(reason string) *Error {
 		". Creation data rides the instance's first message ({ initialData, ... } beside the message).")
 }
 
+// Unavailable is the error for a request to a runtime that is closed.
+func Unavailable() *Error {
+	return &Error{
+		Code: CodeUnavailable, Message: "The runtime is shutting down.",
+		Details: "Send the request again; another process may take it.",
+	}
+}
+
 // ConversationDamaged is the error for a message to a conversation whose record
 // cannot be continued, and for waiting for what it does next. It is no matter of
 // trying again, as one with the status 503 would be: nothing changes until an

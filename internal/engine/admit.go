@@ -32,6 +32,9 @@ type Admission struct {
 // Durability: when Admit returns nil, the message will be answered exactly
 // once, by this process or by another, whatever dies.
 func (e *Engine) Admit(ctx context.Context, a Admission) (store.Receipt, error) {
+	if e.hasEnded() {
+		return store.Receipt{}, ErrEnded
+	}
 	if err := e.slots.damage(a.Address); err != nil {
 		return store.Receipt{}, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}

@@ -570,10 +570,10 @@ func TestOutcomeWaitsForWhatItStandsOn(t *testing.T) {
 	})
 }
 
-// When a call is left behind, what others have built on its writes is made again
-// without them, in the order in which it was made; what no longer applies is
-// lost, and nothing else.
-func TestWritesAreMadeAgainWithoutTheLost(t *testing.T) {
+// What stands on the write of a call that is lost is lost with it, directly and
+// through others: nobody can know what it would have made without. Other calls
+// keep their results.
+func TestDependentsOfALostCallAreLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		forever := make(chan struct{})
@@ -587,29 +587,26 @@ func TestWritesAreMadeAgainWithoutTheLost(t *testing.T) {
 				late = c.Set("n", mustJSON(-1))
 			case "b":
 				time.Sleep(time.Second) // simulated
-				err = errors.Join(addOne(c), addOne(c), c.Update("key", func(raw json.RawMessage) (json.RawMessage, error) {
-					if raw == nil {
-						return nil, errors.New("there is no key to go on from")
-					}
-					return mustJSON("b"), nil
-				}))
+				err = errors.Join(addOne(c), c.Set("through", mustJSON("b")))
 			case "c":
 				time.Sleep(2 * time.Second) // simulated
-				err = addOne(c)
+				err = c.Update("through", func(raw json.RawMessage) (json.RawMessage, error) { return raw, nil })
+			case "other":
+				err = errors.Join(c.Set("key", mustJSON("other")), c.Set("mine", mustJSON(1)))
 			}
 			if err != nil {
 				return engine.Result{Failed: true, Content: err.Error()}
 			}
 			return engine.Result{Content: "ok"}
 		})}
-		w.reply = callsThenSays("work lost", "work b", "work c")
+		w.reply = callsThenSays("work lost", "work b", "work c", "work other")
 		s := memstore.New()
 		e := w.start(t, s)
 		defer stop(t, e)
 		id := send(t, e, chat, "go")
-		time.Sleep(3 * time.Second) // simulated: b and c have returned and wait
-		if n := len(outcomes(t, s)); n != 0 {
-			t.Errorf("%d outcomes while the call that they stand on works", n)
+		time.Sleep(3 * time.Second) // simulated: all others have returned, and b and c wait
+		if got := outcomes(t, s); len(got) != 1 || got["other"] == nil {
+			t.Errorf("there are %d outcomes while the call that others stand on works", len(got))
 		}
 		abort(t, e)
 		if got := settled(t, e, chat, id); got != "aborted" {
@@ -621,12 +618,12 @@ func TestWritesAreMadeAgainWithoutTheLost(t *testing.T) {
 			t.Errorf("the late write: %v", late)
 		}
 		got := outcomes(t, s)
-		if !got["lost"].Failed || got["b"].Failed || got["c"].Failed {
-			t.Errorf("failed: %v %v %v, want the lost one only", got["lost"].Failed, got["b"].Failed, got["c"].Failed)
+		if !got["lost"].Failed || !got["b"].Failed || !got["c"].Failed || got["other"].Failed {
+			t.Errorf("failed: %v %v %v %v, want all but the last", got["lost"].Failed, got["b"].Failed, got["c"].Failed, got["other"].Failed)
 		}
 		st := folded(t, s)
-		if n := string(st.Vars["n"]); n != "3" || st.Vars["key"] != nil {
-			t.Errorf("n is %s and key is %s, want 3 and nothing", n, st.Vars["key"])
+		if st.Vars["n"] != nil || st.Vars["through"] != nil || string(st.Vars["key"]) != `"other"` || string(st.Vars["mine"]) != "1" {
+			t.Errorf("the state is %s", st.Vars)
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/flue-go/flue/internal/fold"
 	"github.com/flue-go/flue/journal"
@@ -136,10 +137,27 @@ func signalText(m journal.Message) string {
 	var b strings.Builder
 	b.WriteString("<" + tag + ` type="` + escapeAttribute.Replace(m.Type) + `"`)
 	for _, name := range slices.Sorted(maps.Keys(m.Attributes)) {
-		b.WriteString(" " + escapeAttribute.Replace(name) + `="` + escapeAttribute.Replace(m.Attributes[name]) + `"`)
+		if name == "type" { // the signal has one, and whoever sends it does not choose another
+			continue
+		}
+		b.WriteString(" " + attributeName(name) + `="` + escapeAttribute.Replace(m.Attributes[name]) + `"`)
 	}
 	b.WriteString(">\n" + escapeText.Replace(m.Body) + "\n</" + tag + ">")
 	return b.String()
+}
+
+// attributeName is a name that cannot be taken for anything but one.
+func attributeName(name string) string {
+	name = strings.Map(func(r rune) rune {
+		if unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("_-.:", r) {
+			return r
+		}
+		return '_'
+	}, name)
+	if name == "" {
+		return "_"
+	}
+	return name
 }
 
 var (

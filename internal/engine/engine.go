@@ -107,6 +107,7 @@ type Engine struct {
 	cancel context.CancelCauseFunc
 	drain  chan struct{} // closed when running work must stop at the next turn boundary
 	scan   chan struct{} // asks the supervisor to look for work now
+	ended  chan struct{} // closed when Close has done all that it can
 	wg     sync.WaitGroup
 
 	mu     sync.Mutex
@@ -119,6 +120,19 @@ var (
 	errDeadline = errors.New("the submission ran out of time")
 )
 
+// ErrEnded is the error of what is asked of an engine that has been closed.
+var ErrEnded = errors.New("the runtime is closed")
+
+// hasEnded reports whether Close has done all that it can.
+func (e *Engine) hasEnded() bool {
+	select {
+	case <-e.ended:
+		return true
+	default:
+		return false
+	}
+}
+
 // Open starts an engine. It takes up at once whatever earlier processes left
 // unfinished in the store.
 func Open(ctx context.Context, cfg Config) (*Engine, error) {
@@ -126,7 +140,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	if err := cfg.Store.Renew(ctx, cfg.Node, cfg.LeaseTTL); err != nil {
 		return nil, fmt.Errorf("taking a lease for node %s: %w", cfg.Node, err)
 	}
-	e := &Engine{cfg: cfg, drain: make(chan struct{}), scan: make(chan struct{}, 1)}
+	e := &Engine{cfg: cfg, drain: make(chan struct{}), scan: make(chan struct{}, 1), ended: make(chan struct{})}
 	e.hub.budget = tailBytes
 	e.slots.init(cfg.CacheBytes)
 	// The engine outlives the call that opened it.
@@ -146,11 +160,17 @@ func (e *Engine) Close(ctx context.Context) error {
 	e.mu.Lock()
 	if e.closed {
 		e.mu.Unlock()
-		return nil
+		select { // somebody else closes it
+		case <-e.ended:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 	e.closed = true
 	close(e.drain)
 	e.mu.Unlock()
+	defer close(e.ended)
 
 	done := make(chan struct{})
 	go func() { e.wg.Wait(); close(done) }()

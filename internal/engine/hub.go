@@ -209,8 +209,8 @@ func (h *hub) since(addr store.Address, after int64, limit int) (span, bool) {
 
 // wait returns when the instance has a batch after the offset, or has been
 // poked. broken is asked after the wait has been registered, so that no poke is
-// missed: its error ends the wait.
-func (h *hub) wait(ctx context.Context, inst store.Instance, after int64, broken func() error) error {
+// missed: its error ends the wait, and so does the end of the engine.
+func (h *hub) wait(ctx context.Context, ended <-chan struct{}, inst store.Instance, after int64, broken func() error) error {
 	h.mu.Lock()
 	t := h.tail(inst.Address, inst.Incarnation, inst.Head)
 	t.waiting++
@@ -234,6 +234,8 @@ func (h *hub) wait(ctx context.Context, inst store.Instance, after int64, broken
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
+	case <-ended:
+		return ErrEnded
 	}
 }
 

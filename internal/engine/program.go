@@ -48,8 +48,9 @@ type Plan struct {
 	Resources    []journal.Resource // what is declared beside tools, in order
 	Writers      []string           // names of data parts, sorted; the same in every render
 
-	// The callbacks of the hooks, in the order of their declaration.
-	Start, Finish                 []Hook
+	// The callbacks of the hooks, in the order of their declaration. Those of
+	// Before run before those of Start, one after another.
+	Before, Start, Finish         []Hook
 	ResponseStart, ResponseFinish []Hook
 }
 

@@ -156,7 +156,7 @@ func (e *Engine) Wait(ctx context.Context, addr store.Address, after int64) erro
 		}
 		return nil
 	}
-	if err := e.hub.wait(ctx, inst, after, broken); err != nil {
+	if err := e.hub.wait(ctx, e.ended, inst, after, broken); err != nil {
 		return err
 	}
 	return broken()

@@ -29,13 +29,13 @@ func (d *driver) join(sub *fold.Submission) error {
 	if d.plan == nil {
 		return nil
 	}
-	first := sub == d.state.Active
 	var observers []Hook
-	if first {
+	if sub == d.state.Active {
 		observers = d.plan.ResponseStart
 	}
-	if len(observers)+len(d.plan.Start) == 0 {
-		if err := d.enter(sub, nil); err != nil {
+	scope := journal.StartScope(sub.Submission)
+	if len(observers)+len(d.plan.Before)+len(d.plan.Start) == 0 {
+		if err := d.enter(sub); err != nil {
 			return err
 		}
 		d.current = true // the render was for this message
@@ -45,16 +45,24 @@ func (d *driver) join(sub *fold.Submission) error {
 	if err := d.commit(); err != nil {
 		return err
 	}
-	u := d.newUnit()
-	defer close(u.closed)
-	u.buffer = true
-	if ok, err := d.hooks(d.attempt, u, observers, "", false); !ok {
-		return d.refuseJoin(sub, err)
+	var units []*unit
+	for _, part := range []struct {
+		hooks    []Hook
+		scope    string
+		together bool
+	}{{observers, "", false}, {d.plan.Before, scope, false}, {d.plan.Start, scope, true}} {
+		if len(part.hooks) == 0 {
+			continue
+		}
+		u := d.newUnit()
+		defer close(u.closed)
+		u.seam = true
+		if ok, err := d.hooks(d.attempt, u, part.hooks, part.scope, part.together); !ok {
+			return d.refuseJoin(sub, err)
+		}
+		units = append(units, u)
 	}
-	if ok, err := d.hooks(d.attempt, u, d.plan.Start, journal.StartScope(sub.Submission), true); !ok {
-		return d.refuseJoin(sub, err)
-	}
-	return d.enter(sub, u)
+	return d.enter(sub, units...)
 }
 
 // refuseJoin fails the response because a submission's start has failed. The
@@ -65,24 +73,22 @@ func (d *driver) refuseJoin(sub *fold.Submission, err error) error {
 	if !errors.As(err, &end) {
 		return err
 	}
-	if err := d.enter(sub, nil); err != nil {
+	if err := d.enter(sub); err != nil {
 		return err
 	}
 	return d.endWith(end)
 }
 
 // enter stages a submission's message with what its start hooks have made.
-func (d *driver) enter(sub *fold.Submission, u *unit) error {
+func (d *driver) enter(sub *fold.Submission, units ...*unit) error {
 	if err := d.stage(&journal.Entry{
 		ID: entryID(sub.Submission), Submission: sub.Submission, Purpose: journal.Input,
 		Turn: d.state.Response.Turn, Message: sub.Message,
 	}); err != nil {
 		return err
 	}
-	if u != nil {
-		if err := d.stageSeam(u); err != nil {
-			return err
-		}
+	if err := d.stageSeam(units...); err != nil {
+		return err
 	}
 	seam := &journal.Seam{Name: journal.SeamStart, Submission: sub.Submission}
 	if sub == d.state.Active {
@@ -118,6 +124,7 @@ func (d *driver) finish() error {
 	}
 	u := d.newUnit()
 	defer close(u.closed)
+	u.seam, u.live = true, true
 	if len(d.plan.Finish) > 0 {
 		if done, err := d.finishHooks(u); !done {
 			return err
@@ -215,36 +222,34 @@ func (u *unit) continues() bool {
 }
 
 // stageSeam stages what the works of a seam have made: their signals, in the
-// order of the hooks' declaration, then their writes.
-func (d *driver) stageSeam(u *unit) error {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	var writes []journal.VarWrite
-	var shown []journal.Record
-	for _, w := range u.works {
-		for _, m := range w.appended {
-			if err := d.stage(&journal.Entry{
-				ID: newID("entry_"), Submission: d.state.Active.Submission, Purpose: journal.Appended,
-				Turn: d.state.Response.Turn, Message: m,
-			}); err != nil {
-				return err
+// order of the hooks' declaration, then their writes, then what clients see.
+func (d *driver) stageSeam(units ...*unit) error {
+	var signals, writes, shown []journal.Record
+	for _, u := range units {
+		u.mu.Lock()
+		var vars []journal.VarWrite
+		for _, w := range u.works {
+			for _, m := range w.appended {
+				signals = append(signals, &journal.Entry{
+					ID: newID("entry_"), Submission: d.state.Active.Submission, Purpose: journal.Appended,
+					Turn: d.state.Response.Turn, Message: m,
+				})
+			}
+			vars = append(vars, w.writes...)
+			for i := range w.data {
+				shown = append(shown, &w.data[i])
+			}
+			for _, m := range w.metadata {
+				shown = append(shown, &journal.Metadata{Value: []byte(m)})
 			}
 		}
-		writes = append(writes, w.writes...)
-		for i := range w.data {
-			shown = append(shown, &w.data[i])
-		}
-		for _, m := range w.metadata {
-			shown = append(shown, &journal.Metadata{Value: []byte(m)})
+		u.mu.Unlock()
+		slices.SortFunc(vars, func(a, b journal.VarWrite) int { return cmp.Compare(a.Seq, b.Seq) })
+		for _, v := range vars {
+			writes = append(writes, &journal.State{Name: v.Name, Value: v.Value})
 		}
 	}
-	slices.SortFunc(writes, func(a, b journal.VarWrite) int { return cmp.Compare(a.Seq, b.Seq) })
-	for _, v := range writes {
-		if err := d.stage(&journal.State{Name: v.Name, Value: v.Value}); err != nil {
-			return err
-		}
-	}
-	for _, r := range shown {
+	for _, r := range slices.Concat(signals, writes, shown) {
 		switch r := r.(type) {
 		case *journal.Data:
 			d.address(r)
@@ -360,6 +365,9 @@ func (s *seam) soFar(earlier []*Work) ResponseSoFar {
 func (s *seam) logTo(w *Work) func(LogLine) {
 	e, addr, sub := s.e, s.slot.addr, s.state.Active.Submission
 	return func(line LogLine) {
+		if e.hasEnded() {
+			return
+		}
 		e.cfg.Observe(Event{Type: EventLog, Time: time.Now(), Instance: addr, Submission: sub, Hook: w.Hook, Log: &line})
 	}
 }

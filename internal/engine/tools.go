@@ -110,7 +110,7 @@ func (u *unit) goOn(outcomes map[string]*journal.Outcome) {
 	}
 	slices.SortFunc(writes, func(a, b journal.VarWrite) int { return cmp.Compare(a.Seq, b.Seq) })
 	for _, v := range writes {
-		u.base[v.Name], u.vars[v.Name], u.seq = json.RawMessage(v.Value), json.RawMessage(v.Value), v.Seq
+		u.vars[v.Name], u.at[v.Name], u.seq = json.RawMessage(v.Value), v.Seq, v.Seq
 	}
 }
 
@@ -181,6 +181,9 @@ func callKey(incarnation, turn, call string) string {
 func (b *openBatch) logTo(call *Work) func(LogLine) {
 	e, addr, sub, turn := b.e, b.slot.addr, b.state.Active.Submission, b.turn
 	return func(line LogLine) {
+		if e.hasEnded() {
+			return
+		}
 		e.cfg.Observe(Event{
 			Type: EventLog, Time: time.Now(), Instance: addr, Submission: sub, Turn: turn, Call: call.ID, Tool: call.Tool, Log: &line,
 		})
@@ -262,9 +265,9 @@ func (b *openBatch) wait() error {
 	return b.stage(&journal.ToolBatch{Turn: b.turn})
 }
 
-// abandon leaves the calls behind that still run. Those that have ended and
-// have seen their writes keep their results: what they wrote is made again
-// without the lost ones.
+// abandon leaves the calls behind that still run. With them those are lost that
+// have ended and have seen what the lost ones wrote: their results stand on
+// nothing.
 func (b *openBatch) abandon() error {
 	for _, call := range b.running {
 		b.lost[call] = true
@@ -272,8 +275,10 @@ func (b *openBatch) abandon() error {
 	for call := range b.lost {
 		call.end()
 	}
-	b.unit.forget(b.lost)
 	for _, r := range b.held {
+		if r.call.standsOn(b.lost) {
+			continue
+		}
 		if err := b.outcome(r); err != nil {
 			return err
 		}
@@ -287,12 +292,6 @@ func (b *openBatch) record(r ended) error {
 	for {
 		if err := b.take(r); err != nil {
 			return err
-		}
-		if b.waiting > largeBatch {
-			b.waiting = 0
-			if err := b.commit(); err != nil {
-				return err
-			}
 		}
 		if len(b.running) == 0 {
 			return nil
@@ -345,10 +344,17 @@ func (b *openBatch) outcome(r ended) error {
 		EndTurn: r.result.EndTurn && !r.result.Failed, DurationMS: &ms, Writes: r.call.written(),
 	}
 	b.waiting += len(o.Content) + len(o.Output)
+	for _, v := range o.Writes {
+		b.waiting += len(v.Value)
+	}
 	b.emit(Event{
 		Type: EventToolDone, Turn: b.turn, Call: r.call.ID, Tool: r.call.Tool, Text: o.Content, OK: !o.Failed, Took: r.took, Error: r.result.Err,
 	})
-	return b.stage(o)
+	if err := b.stage(o); err != nil || b.waiting <= largeBatch {
+		return err
+	}
+	b.waiting = 0
+	return b.commit()
 }
 
 // stoppedBy reports whether the error of a call is that its context has ended,

@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -56,7 +54,7 @@ type Work struct {
 
 	// Guarded by unit.mu.
 	over     bool
-	ops      []op
+	size     int // of what it has made and is not durable
 	writes   []journal.VarWrite
 	deps     map[*Work]bool // whose uncommitted writes it has read
 	appended []journal.Message
@@ -71,30 +69,25 @@ type ResponseSoFar struct {
 	Metadata []json.RawMessage // to be merged in order
 }
 
-// An op is one write of the persistent state, in a form that can be made again.
-type op struct {
-	seq  int
-	name string
-	fn   func(current json.RawMessage) (json.RawMessage, error)
-}
-
 // A unit is the code that runs between two durable points: the calls of a batch,
 // or the callbacks of a seam. All of its works see each other's writes of the
 // persistent state.
 type unit struct {
 	requests chan request  // to the driver, for what must be durable before the code goes on
 	closed   chan struct{} // closed when the driver no longer serves requests
-	buffer   bool          // data are kept for the end of the unit
+	seam     bool          // all that is made lands at once, at the end
+	live     bool          // data are made durable at once all the same
 
 	engine     *Engine
 	addr       store.Address
 	submission string
 
 	mu    sync.Mutex
-	base  map[string]json.RawMessage // as committed
 	vars  map[string]json.RawMessage
 	by    map[string]*Work // who wrote a name last, if a work of this unit did
+	at    map[string]int   // the seq of the last write of a name
 	seq   int
+	size  int // of what its works have made and is not durable
 	works []*Work
 	steps map[[2]string]bool // that were run, by scope and name
 }
@@ -110,19 +103,15 @@ func (d *driver) newUnit() *unit {
 	return &unit{
 		requests: make(chan request), closed: make(chan struct{}),
 		engine: d.e, addr: d.slot.addr, submission: d.state.Active.Submission,
-		base: maps.Clone(d.state.Vars), vars: maps.Clone(d.state.Vars), by: make(map[string]*Work),
+		vars: maps.Clone(d.state.Vars), by: make(map[string]*Work), at: make(map[string]int),
 	}
 }
 
-// apart returns a unit that has the same driver, and none of what the works of u
-// have written.
-func (u *unit) apart() *unit {
+// remove takes a work out of the unit, with what it has made.
+func (u *unit) remove(w *Work) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return &unit{
-		requests: u.requests, closed: u.closed, buffer: u.buffer, engine: u.engine, addr: u.addr, submission: u.submission,
-		base: maps.Clone(u.base), vars: maps.Clone(u.base), by: make(map[string]*Work),
-	}
+	u.works = slices.DeleteFunc(u.works, func(o *Work) bool { return o == w })
 }
 
 // add makes the work part of the unit.
@@ -134,66 +123,120 @@ func (u *unit) add(w *Work) *Work {
 	return w
 }
 
-// Set replaces the value of one name of the persistent state.
-func (w *Work) Set(name string, value json.RawMessage) error {
-	return w.write(name, false, func(json.RawMessage) (json.RawMessage, error) { return value, nil })
-}
+// ErrTooMuch is the error of code that makes more at once than can be made
+// durable at once.
+var ErrTooMuch = fmt.Errorf("it has written more than %d bytes that are not durable yet: write less, or store large data elsewhere and keep a reference", maxWork)
 
-// Update replaces the value of one name of the persistent state by what fn
-// makes of the current one, which is nil if the name was never written. It is
-// atomic with the other works of the unit. fn may be called again, with another
-// value, if a work whose write it has seen is interrupted.
-func (w *Work) Update(name string, fn func(current json.RawMessage) (json.RawMessage, error)) error {
-	return w.write(name, true, fn)
-}
+// Bounds of what is made and not durable: by one work, and by all of a seam,
+// which lands in one batch.
+const (
+	maxWork = 16 << 20
+	maxSeam = 32 << 20
+)
 
-func (w *Work) write(name string, reads bool, fn func(json.RawMessage) (json.RawMessage, error)) error {
-	u := w.unit
-	u.mu.Lock()
-	defer u.mu.Unlock()
+// charge counts bytes that the work has made. The lock is held.
+func (w *Work) charge(n int) error {
 	if w.over {
 		return ErrOver
 	}
-	if by := u.by[name]; reads && by != nil && by != w {
-		if w.deps == nil {
-			w.deps = make(map[*Work]bool)
-		}
-		w.deps[by] = true
+	if w.size+n > maxWork || w.unit.seam && w.unit.size+n > maxSeam {
+		return ErrTooMuch
 	}
-	u.seq++
-	o := op{seq: u.seq, name: name, fn: fn}
-	if err := u.apply(w, o); err != nil {
-		return err
-	}
-	w.ops = append(w.ops, o)
+	w.size += n
+	w.unit.size += n
 	return nil
 }
 
-// apply makes a write. A value equal to the current one is not written, unless
-// that is another work's, which may yet be interrupted and its write lost.
-func (u *unit) apply(w *Work, o op) error {
-	current := u.vars[o.name]
-	next, err := o.fn(current)
-	if err != nil {
+// Set replaces the value of one name of the persistent state.
+func (w *Work) Set(name string, value json.RawMessage) error {
+	w.unit.mu.Lock()
+	defer w.unit.mu.Unlock()
+	return w.put(name, value)
+}
+
+// SetNew is Set if cond, which is shown the persistent state, returns nil.
+func (w *Work) SetNew(name string, value json.RawMessage, cond func(vars map[string]json.RawMessage) error) error {
+	w.unit.mu.Lock()
+	defer w.unit.mu.Unlock()
+	if err := cond(w.unit.vars); err != nil {
 		return err
 	}
-	if by := u.by[o.name]; current != nil && equalJSON(current, next) && (by == nil || by == w) {
+	return w.put(name, value)
+}
+
+// ErrBusy is the error of an update that finds another value each time that it
+// has made a new one.
+var ErrBusy = errors.New("the value changes each time that it is updated; an update function must not write state itself")
+
+// maxTries bounds how often an update is tried again because another work was
+// faster. Each time one of them succeeds, so they all do, unless the function
+// writes the name itself.
+const maxTries = 10_000
+
+// Update replaces the value of one name of the persistent state by what fn
+// makes of the current one, which is nil if the name was never written. It is
+// atomic with the other works of the unit: if one of them writes the name
+// meanwhile, fn is called again, with the new value. No lock is held while fn
+// runs, which is the agent's own code.
+func (w *Work) Update(name string, fn func(current json.RawMessage) (json.RawMessage, error)) error {
+	u := w.unit
+	for range maxTries {
+		u.mu.Lock()
+		current, at, over := u.vars[name], u.at[name], w.over
+		u.mu.Unlock()
+		if over {
+			return ErrOver
+		}
+		next, err := fn(current)
+		if err != nil {
+			return err
+		}
+		u.mu.Lock()
+		if at != u.at[name] {
+			u.mu.Unlock()
+			continue
+		}
+		if by := u.by[name]; by != nil && by != w {
+			if w.deps == nil {
+				w.deps = make(map[*Work]bool)
+			}
+			w.deps[by] = true
+		}
+		err = w.put(name, next)
+		u.mu.Unlock()
+		return err
+	}
+	return ErrBusy
+}
+
+// put makes a write. A value equal to the current one is not written, unless
+// that is another work's, which may yet be interrupted and its write lost. The
+// lock is held.
+func (w *Work) put(name string, value json.RawMessage) error {
+	u := w.unit
+	if w.over {
+		return ErrOver
+	}
+	current := u.vars[name]
+	if by := u.by[name]; current != nil && journal.Same(jsontext.Value(current), jsontext.Value(value)) && (by == nil || by == w) {
 		return nil
 	}
-	u.vars[o.name], u.by[o.name] = next, w
 	// Only the last value of a name counts.
-	w.writes = slices.DeleteFunc(w.writes, func(v journal.VarWrite) bool { return v.Name == o.name })
-	w.writes = append(w.writes, journal.VarWrite{Seq: o.seq, Name: o.name, Value: []byte(next)})
-	return nil
-}
-
-// equalJSON reports whether two values are the same, however they are written.
-func equalJSON(a, b json.RawMessage) bool {
-	if bytes.Equal(a, b) {
-		return true
+	old := 0
+	i := slices.IndexFunc(w.writes, func(v journal.VarWrite) bool { return v.Name == name })
+	if i >= 0 {
+		old = len(w.writes[i].Value)
 	}
-	x, y := jsontext.Value(a).Clone(), jsontext.Value(b).Clone()
-	return x.Canonicalize() == nil && y.Canonicalize() == nil && bytes.Equal(x, y)
+	if err := w.charge(len(value) - old); err != nil {
+		return err
+	}
+	if i >= 0 {
+		w.writes = slices.Delete(w.writes, i, i+1)
+	}
+	u.seq++
+	u.vars[name], u.by[name], u.at[name] = value, w, u.seq
+	w.writes = append(w.writes, journal.VarWrite{Seq: u.seq, Name: name, Value: []byte(value)})
+	return nil
 }
 
 // Var returns the current value of one name of the persistent state, with the
@@ -239,38 +282,26 @@ func (w *Work) ready() bool {
 	return true
 }
 
-// forget takes back what the lost works have written: the writes of the others
-// are made again as if the lost ones had never been.
-func (u *unit) forget(lost map[*Work]bool) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.rebase(lost)
-}
-
-// rebase makes the writes of all works but the lost ones again, in their order,
-// upon what is committed.
-func (u *unit) rebase(lost map[*Work]bool) {
-	type owned struct {
-		op
-		work *Work
-	}
-	var ops []owned
-	for _, w := range u.works {
-		w.writes = nil
-		if lost[w] {
-			continue
+// standsOn reports whether w has read, directly or through others, what one of
+// the lost works has written.
+func (w *Work) standsOn(lost map[*Work]bool) bool {
+	w.unit.mu.Lock()
+	defer w.unit.mu.Unlock()
+	seen := map[*Work]bool{w: true}
+	for todo := []*Work{w}; len(todo) > 0; {
+		next := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		if lost[next] {
+			return true
 		}
-		for _, o := range w.ops {
-			ops = append(ops, owned{o, w})
+		for dep := range next.deps {
+			if !seen[dep] {
+				seen[dep] = true
+				todo = append(todo, dep)
+			}
 		}
 	}
-	slices.SortFunc(ops, func(a, b owned) int { return cmp.Compare(a.seq, b.seq) })
-	u.vars, u.by = maps.Clone(u.base), make(map[string]*Work)
-	for _, o := range ops {
-		if err := u.apply(o.work, o.op); err != nil {
-			continue // it no longer applies to what is left, so it is lost as well
-		}
-	}
+	return false
 }
 
 // written returns what the work has written.
@@ -284,8 +315,12 @@ func (w *Work) written() []journal.VarWrite {
 func (w *Work) Append(m journal.Message) error {
 	w.unit.mu.Lock()
 	defer w.unit.mu.Unlock()
-	if w.over {
-		return ErrOver
+	size := len(m.Body)
+	for name, value := range m.Attributes {
+		size += len(name) + len(value)
+	}
+	if err := w.charge(size); err != nil {
+		return err
 	}
 	w.appended = append(w.appended, m)
 	return nil
@@ -296,8 +331,8 @@ func (w *Work) Append(m journal.Message) error {
 func (w *Work) Attach(metadata json.RawMessage) error {
 	w.unit.mu.Lock()
 	defer w.unit.mu.Unlock()
-	if w.over {
-		return ErrOver
+	if err := w.charge(len(metadata)); err != nil {
+		return err
 	}
 	w.metadata = append(w.metadata, metadata)
 	return nil
@@ -305,19 +340,28 @@ func (w *Work) Attach(metadata json.RawMessage) error {
 
 // Show gives the response's data part of the name a new value. When Show
 // returns nil, the value is durable, or will be with the seam whose callback
-// this is.
+// this is; of several of one seam, the last is.
 func (w *Work) Show(ctx context.Context, name string, value json.RawMessage) error {
 	d := journal.Data{Name: name, Value: []byte(value)}
-	if w.unit.buffer {
-		w.unit.mu.Lock()
-		defer w.unit.mu.Unlock()
-		if w.over {
-			return ErrOver
-		}
-		w.data = append(w.data, d)
-		return nil
+	if !w.unit.seam || w.unit.live {
+		return w.append(ctx, &d)
 	}
-	return w.append(ctx, &d)
+	w.unit.mu.Lock()
+	defer w.unit.mu.Unlock()
+	i := slices.IndexFunc(w.data, func(o journal.Data) bool { return o.Name == name })
+	old := 0
+	if i >= 0 {
+		old = len(w.data[i].Value)
+	}
+	if err := w.charge(len(value) - old); err != nil {
+		return err
+	}
+	if i >= 0 {
+		w.data[i] = d
+	} else {
+		w.data = append(w.data, d)
+	}
+	return nil
 }
 
 // Run runs a tool call that was asked for earlier, on behalf of that call. Before
@@ -333,11 +377,10 @@ func (w *Work) Run(ctx context.Context, tool *Tool, id, key, arguments string, r
 	}
 	tell(Event{Type: EventToolStarted, Input: arguments})
 	began := time.Now()
-	// What the call writes is kept apart from the unit, which may yet fail: the
-	// call sees nothing of it.
-	call := u.apart().add(&Work{ID: id, Key: key, Tool: tool.Spec.Name, Log: w.Log, Epoch: w.Epoch, scope: w.scope, memo: w.memo, prefix: w.prefix + id + "/"})
+	call := u.add(&Work{ID: id, Key: key, Tool: tool.Spec.Name, Log: w.Log, Epoch: w.Epoch, scope: w.scope, memo: w.memo, prefix: w.prefix + reservedStep + id + "/"})
 	result := u.engine.runTool(ctx, u.addr, tool, call, arguments)
 	call.end()
+	u.remove(call) // what it made is the caller's to keep
 	if ctx.Err() != nil && result.Failed {
 		return Result{}, context.Cause(ctx)
 	}
@@ -349,23 +392,25 @@ func (w *Work) Run(ctx context.Context, tool *Tool, id, key, arguments string, r
 }
 
 // Keep makes writes of the persistent state durable at once, and not with the
-// unit. What was made before stays even if the unit fails.
+// unit. They stay even if the unit fails. The work must be the only one of its
+// unit that writes.
 func (w *Work) Keep(ctx context.Context, name string, value json.RawMessage, more []journal.VarWrite) error {
-	writes := append([]journal.VarWrite{{Name: name, Value: []byte(value)}}, more...)
-	records := make([]journal.Record, len(writes))
-	u := w.unit
-	u.mu.Lock()
-	if w.over {
-		u.mu.Unlock()
+	if w.isOver() {
 		return ErrOver
 	}
-	for i, v := range writes {
-		records[i] = &journal.State{Name: v.Name, Value: v.Value}
-		u.base[v.Name] = json.RawMessage(v.Value)
+	records := []journal.Record{&journal.State{Name: name, Value: []byte(value)}}
+	for _, v := range more {
+		records = append(records, &journal.State{Name: v.Name, Value: v.Value})
 	}
-	u.rebase(nil) // the other works wrote before they could see this
-	u.mu.Unlock()
+	w.unit.keep(name, value)
 	return w.append(context.WithoutCancel(ctx), records...)
+}
+
+func (u *unit) keep(name string, value json.RawMessage) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.vars[name] = value
+	delete(u.by, name)
 }
 
 // Reshow shows data parts that a call made which [Work.Run] has run before.
@@ -415,6 +460,9 @@ func (w *Work) Step(ctx context.Context, name string, once bool, fn func(ctx con
 	w.Log.Info("step recorded", slog.String("step", name))
 	return value, nil
 }
+
+// reservedStep begins the names of the steps that are the framework's own.
+const reservedStep = "flue:"
 
 // claimStep gives the name of a step away. Works of one scope share its names: a
 // record says the scope only, not which of them has run the step.

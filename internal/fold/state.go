@@ -162,11 +162,7 @@ type call [sha256.Size]byte
 
 // identical returns what a call has in common with all that ask for the same.
 func identical(b journal.Block) call {
-	arguments := jsontext.Value(b.Arguments).Clone()
-	if arguments.Canonicalize() != nil {
-		arguments = jsontext.Value(b.Arguments)
-	}
-	return sha256.Sum256([]byte(b.Name + "\x00" + string(arguments)))
+	return sha256.Sum256([]byte(b.Name + "\x00" + string(journal.Canonical(jsontext.Value(b.Arguments)))))
 }
 
 // Repeated counts failures of one call.

@@ -50,7 +50,7 @@ var (
 // recovered turns a panic in a method of a user's type into an error.
 func recovered(err *error, v any) {
 	if r := recover(); r != nil {
-		*err = fmt.Errorf("the JSON methods of %T panicked: %v", v, r)
+		*err = fmt.Errorf("the JSON methods of %T panicked", v) // with what may be a secret
 	}
 }
 
