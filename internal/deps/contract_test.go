@@ -47,8 +47,8 @@ func rules(t *testing.T) []rule {
 	return out
 }
 
-// tests returns the names of all test functions of the module, those of each
-// package directory also with it in front, as in "internal/engine.TestX".
+// tests returns the names of all test functions of the module: those of the root
+// package as they are, others with their package in front, as in "engine.TestX".
 func tests(t *testing.T) map[string]bool {
 	t.Helper()
 	names := make(map[string]bool)
@@ -75,9 +75,12 @@ func tests(t *testing.T) map[string]bool {
 			if !ok || fn.Recv != nil {
 				continue
 			}
-			names[fn.Name.Name] = true
-			names[filepath.ToSlash(dir)+"."+fn.Name.Name] = true
-			names[filepath.Base(dir)+"."+fn.Name.Name] = true
+			if dir == "." {
+				names[fn.Name.Name] = true
+			} else {
+				names[filepath.Base(dir)+"."+fn.Name.Name] = true
+				names[filepath.ToSlash(dir)+"."+fn.Name.Name] = true
+			}
 		}
 		return nil
 	})
