@@ -374,7 +374,14 @@ func (in *Instance) Decide(ctx context.Context, approval string, d Decision) (Re
 		return Receipt{}, err
 	}
 	p.UID = uid
-	return in.sendAs(ctx, p, "dispatch", key.submission(in.addr))
+	receipt, err := in.sendAs(ctx, p, "dispatch", key.submission(in.addr))
+	if errors.Is(err, &Error{Code: CodeSubmissionConflict}) {
+		return Receipt{}, &Error{
+			Code: CodeSubmissionConflict, Message: fmt.Sprintf("The call %s was decided already, and otherwise.", approval),
+			Details: "The first decision counts.", Err: err,
+		}
+	}
+	return receipt, err
 }
 
 // A decisionKey names a decision, as an idempotency key does. No sender can use

@@ -108,7 +108,9 @@ func TestDataWriter(t *testing.T) {
 			t.Errorf("the parts of the message (-want +got):\n%s", diff)
 		}
 		data := map[string][]json.RawMessage{
-			"early": {json.RawMessage(`{"at":"end"}`)}, "work": {json.RawMessage(`{"at":"done"}`)}, "late": {json.RawMessage(`{"at":"finish"}`)},
+			"early": {json.RawMessage(`{"at":"start"}`), json.RawMessage(`{"at":"tool"}`), json.RawMessage(`{"at":"end"}`)},
+			"work":  {json.RawMessage(`{"at":"half"}`), json.RawMessage(`{"at":"done"}`)},
+			"late":  {json.RawMessage(`{"at":"finish"}`)},
 		}
 		if diff := cmp.Diff(data, reply.Data); diff != "" {
 			t.Errorf("Reply.Data (-want +got):\n%s", diff)

@@ -19,7 +19,8 @@ type Reply struct {
 	UID        string
 	AnsweredBy string // the submission whose response this is; another one if it joined a live response
 
-	// Data holds what the agent streamed to clients beside the text, by name.
+	// Data holds the values of each data part by name, in the order in which they
+	// were written; see UseDataWriter. Clients see the last one.
 	Data map[string][]json.RawMessage
 
 	// Metadata is what hooks have attached to the response, or nil; see
@@ -68,7 +69,17 @@ func (in *Instance) Read(ctx context.Context, submission string) (*Reply, error)
 func (in *Instance) reply(ctx context.Context, sub store.Submission, uid string) (*Reply, error) {
 	// What answers a submission usually comes after it. Only a response that
 	// it joined may have begun before.
-	snap, err := in.rt.engine.SnapshotAfter(ctx, in.addr, sub.Offset)
+	written := make(map[string]map[string][]json.RawMessage) // by message and name
+	collect := func(c *wire.Chunk) {
+		if c.Type != wire.ChunkDataPart {
+			return
+		}
+		if written[c.MessageID] == nil {
+			written[c.MessageID] = make(map[string][]json.RawMessage)
+		}
+		written[c.MessageID][c.Name] = append(written[c.MessageID][c.Name], json.RawMessage(c.Data))
+	}
+	snap, err := in.rt.engine.SnapshotAfter(ctx, in.addr, sub.Offset, collect)
 	if err != nil {
 		return nil, in.missing(err)
 	}
@@ -86,13 +97,15 @@ func (in *Instance) reply(ctx context.Context, sub store.Submission, uid string)
 		}
 	}
 	if r.AnsweredBy != sub.ID {
-		if snap, err = in.rt.engine.Snapshot(ctx, in.addr); err != nil {
+		clear(written)
+		if snap, err = in.rt.engine.SnapshotAfter(ctx, in.addr, int64(wire.Start), collect); err != nil {
 			return nil, in.missing(err)
 		}
 	}
 	for i := len(snap.Messages) - 1; i >= 0; i-- {
 		m := &snap.Messages[i]
 		if m.Role == wire.RoleAssistant && m.SubmissionID == r.AnsweredBy {
+			r.Data = written[m.ID]
 			return r, r.take(m)
 		}
 	}
@@ -105,12 +118,6 @@ func (r *Reply) take(m *wire.Message) error {
 		p := &m.Parts[i]
 		if p.Type == wire.PartText && p.Text != nil {
 			texts = append(texts, *p.Text)
-		}
-		if name, ok := strings.CutPrefix(p.Type, "data-"); ok {
-			if r.Data == nil {
-				r.Data = make(map[string][]json.RawMessage)
-			}
-			r.Data[name] = append(r.Data[name], json.RawMessage(p.Data))
 		}
 	}
 	r.Text = strings.Join(texts, "\n\n")

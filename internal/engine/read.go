@@ -164,12 +164,13 @@ func (e *Engine) Wait(ctx context.Context, addr store.Address, after int64) erro
 
 // Snapshot returns the conversation up to its head.
 func (e *Engine) Snapshot(ctx context.Context, addr store.Address) (*wire.Snapshot, error) {
-	return e.SnapshotAfter(ctx, addr, int64(wire.Start))
+	return e.SnapshotAfter(ctx, addr, int64(wire.Start), nil)
 }
 
 // SnapshotAfter returns what the batches after the offset add to a
-// conversation: messages that began before it are missing.
-func (e *Engine) SnapshotAfter(ctx context.Context, addr store.Address, after int64) (*wire.Snapshot, error) {
+// conversation: messages that began before it are missing. If each is not nil it
+// is called with every change on the way.
+func (e *Engine) SnapshotAfter(ctx context.Context, addr store.Address, after int64, each func(*wire.Chunk)) (*wire.Snapshot, error) {
 	inst, err := e.cfg.Store.Instance(ctx, addr)
 	if err != nil {
 		return nil, err
@@ -193,6 +194,9 @@ func (e *Engine) SnapshotAfter(ctx context.Context, addr store.Address, after in
 		for _, c := range project.Chunks(snap.ConversationID, b.Offset, batch) {
 			if err := v.Apply(&c); err != nil {
 				return nil, fmt.Errorf("offset %d of %s: %w", b.Offset, addr, err)
+			}
+			if each != nil {
+				each(&c)
 			}
 		}
 		after = b.Offset
