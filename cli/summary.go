@@ -177,20 +177,25 @@ func queue(st *fold.State, subs []store.Submission) []waiting {
 	return out
 }
 
-// approvalsState is where an instance keeps the calls that wait for approval.
-const approvalsState = "flue:approvals"
+// approvalsState begins the names of the persistent state that hold the calls
+// that wait for approval, or did.
+const approvalsState = "flue:approval:"
 
 // pending returns the calls that wait for approval, oldest first, without their
 // arguments.
 func pending(st *fold.State) []approval {
-	var all map[string]flue.Approval
 	out := []approval{}
-	if json.Unmarshal(st.Vars[approvalsState], &all) != nil {
-		return out
-	}
-	for _, a := range all {
+	for name, raw := range st.Vars {
+		id, ok := strings.CutPrefix(name, approvalsState)
+		if !ok {
+			continue
+		}
+		var a flue.Approval
+		if err := json.Unmarshal(raw, &a); err != nil {
+			a = flue.Approval{Tool: "(not readable)"}
+		}
 		if a.Decision == nil {
-			out = append(out, approval{ID: a.ID, Tool: a.Tool, RequestedAt: a.RequestedAt, ExpiresAt: a.ExpiresAt})
+			out = append(out, approval{ID: id, Tool: a.Tool, RequestedAt: a.RequestedAt, ExpiresAt: a.ExpiresAt})
 		}
 	}
 	slices.SortFunc(out, func(a, b approval) int { return cmp.Or(a.RequestedAt.Compare(b.RequestedAt), cmp.Compare(a.ID, b.ID)) })
