@@ -190,7 +190,7 @@ func ExampleUseDataWriter() {
 
 	reply := demo.reply(demo.send(flue.User("Import them.")))
 	fmt.Println(reply.Text)
-	fmt.Println(string(reply.Data["import"][0]))
+	fmt.Println(string(reply.Data["import"][2]))
 	// Output:
 	// They are in.
 	// {"done":3,"total":3}

@@ -134,7 +134,7 @@ func (c *calls) record(r journal.Record) (words string, minor bool) {
 	case *journal.Data:
 		return fmt.Sprintf("the data %q", r.Name), false
 	case *journal.State:
-		if r.Name == approvalsState {
+		if strings.HasPrefix(r.Name, approvalState) {
 			return "what has become of an approval", false
 		}
 		return fmt.Sprintf("the state %q", r.Name), true
@@ -159,8 +159,8 @@ func (c *calls) record(r journal.Record) (words string, minor bool) {
 	}
 }
 
-// approvalsState is the name of the state that holds approvals.
-const approvalsState = "flue:approvals"
+// approvalState begins the names of the states that hold approvals.
+const approvalState = "flue:approval:"
 
 func (c *calls) turn(r *journal.TurnDone) string {
 	var tools []string
