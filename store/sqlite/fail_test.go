@@ -27,6 +27,8 @@ func refusesWrites(t *testing.T, s store.Store, l store.Lease) {
 			t.Errorf("%s after the failure: error %v, want ErrPoisoned", call, err)
 		} else if !strings.Contains(err.Error(), "reopen") {
 			t.Errorf("%s does not say what to do: %v", call, err)
+		} else if errors.Is(err, store.ErrCorrupt) {
+			t.Errorf("%s says that the instance is damaged: %v", call, err)
 		}
 	}
 	if after := head(t, s); after != before {
@@ -92,6 +94,8 @@ func TestFailedCommit(t *testing.T) {
 	l := take(t, s)
 	if err := s.SpoilCommit(t.Context()); err == nil || errors.Is(err, store.ErrPoisoned) {
 		t.Fatalf("the spoiled commit: error %v, want its own", err)
+	} else if errors.Is(err, store.ErrCorrupt) {
+		t.Errorf("the instances of a failed commit are said to be damaged: %v", err)
 	}
 	refusesWrites(t, s, l)
 	closeStore(t, s)
@@ -138,8 +142,8 @@ func (f forgetful) Append(ctx context.Context, l store.Lease, w store.Write) (in
 	return f.Store.Append(ctx, l, w)
 }
 
-// No test here can cut the power, so what decides whether a commit survives
-// that is checked by name.
+// What decides on each system whether a commit survives a loss of power is checked
+// by name; TestPowerLoss shows what it does.
 func TestSync(t *testing.T) {
 	for _, tt := range []struct {
 		name string

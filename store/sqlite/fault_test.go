@@ -60,7 +60,7 @@ func TestDiskFaults(t *testing.T) {
 	for _, f := range faults {
 		for _, stays := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/stays=%v", f.name, stays), func(t *testing.T) {
-				hits, runs := 0, 4
+				hits, runs := 0, 3
 				if testing.Short() {
 					runs = 1
 				}

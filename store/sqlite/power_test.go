@@ -299,7 +299,7 @@ func (c *cutter) cut(h *history, seed uint64, every, depth int, done func() bool
 			if !c.news(files, acks) {
 				continue
 			}
-			err := c.recover(h, files, h.acks[:acks], p.rnd, depth == 0 && p.rnd.IntN(10) == 0)
+			err := c.recover(h, files, h.acks[:acks], p.rnd, depth == 0 && p.rnd.IntN(40) == 0)
 			if err != nil {
 				keep := filepath.Join(c.t.ArtifactDir(), fmt.Sprintf("seed %d event %d", seed, n))
 				if os.MkdirAll(keep, 0o700) == nil {

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql/driver"
+	"errors"
 	"fmt"
 	"runtime"
 	"strings"
@@ -194,6 +195,11 @@ func (w *writer) end() error {
 
 // poisoned makes the group, and every later one, fail.
 func (w *writer) poisoned(err error) {
+	if errors.Is(err, store.ErrCorrupt) {
+		// Not of the instances that happen to be in the group, nor of those that
+		// will be refused.
+		err = errors.New(err.Error())
+	}
 	w.failed = err
 	w.poison = fmt.Errorf("%w; reopen the store once the cause is gone: %w", store.ErrPoisoned, err)
 }
