@@ -27,6 +27,7 @@ type mending struct {
 	damage *fold.DamageError
 	span   fold.Span // the batches to pass over
 	open   []store.Submission
+	held   []approval    // calls that wait for approval, in the state that is left
 	batch  journal.Batch // what to append
 
 	survey
@@ -77,8 +78,18 @@ func diagnose(ctx context.Context, st mendable, addr store.Address, now time.Tim
 	if m.newer >= 0 {
 		return nil, m.needsNewer(m.newer)
 	}
-	m.batch = journal.Batch{At: now, Records: m.records()}
-	return m, m.rehearse(ctx, st)
+	state, err := replay(ctx, st, addr, m.span)
+	if err != nil {
+		return nil, m.useless(err)
+	}
+	// One that cannot be read cannot be run either.
+	m.held = slices.DeleteFunc(pending(state), func(a approval) bool { return a.Tool == unreadable })
+	records, err := m.records(state, now)
+	if err != nil {
+		return nil, err
+	}
+	m.batch = journal.Batch{At: now, Records: records}
+	return m, m.rehearse(state)
 }
 
 // errNotMendable is wrapped by what diagnose says of damage that it does not mend.
@@ -192,21 +203,59 @@ func (s *survey) count(r journal.Record) {
 	}
 }
 
-// records are what the repair appends: the repair itself, a word on it for the
-// model and for people, and the end of everything that is unsettled.
-func (m *mending) records() []journal.Record {
+// records are what the repair appends: the repair itself, the end of what waits
+// for approval, a word for the model and for people, and the end of everything
+// that is unsettled.
+func (m *mending) records(state *fold.State, now time.Time) ([]journal.Record, error) {
 	r := &journal.Repair{From: m.span.From, To: m.span.To, Reason: m.damage.Error(), Messages: m.responses, Calls: m.calls}
 	for _, sub := range m.open {
 		r.Open = append(r.Open, sub.ID)
 	}
-	records := []journal.Record{r, &journal.Entry{
+	records := []journal.Record{r}
+	for _, a := range m.held {
+		value, err := withdrawn(state.Vars[approvalsState+a.ID], now)
+		if err != nil {
+			return nil, fmt.Errorf("withdrawing the call %s: %w", a.ID, err)
+		}
+		records = append(records, &journal.State{Name: approvalsState + a.ID, Value: value})
+	}
+	records = append(records, &journal.Entry{
 		ID: fmt.Sprintf("entry_repair_%d", m.head+1), Purpose: journal.Narration,
 		Message: journal.Message{Kind: journal.Signal, Type: journal.SignalRepaired, Body: m.notice()},
-	}}
+	})
 	for _, sub := range m.open {
 		records = append(records, m.failure(sub)...)
 	}
-	return records
+	return records, nil
+}
+
+// What the model is told of a call that waited for approval.
+const (
+	withdrawer   = "A repair of the record of this conversation"
+	withdrawnSay = "It will not be run. Whether it was approved and run before is unknown, because the record was damaged: find out before you ask for it again."
+)
+
+// withdrawn is a stored approval that waits, as it is when a repair has taken
+// the call back. That it waits may be a state that has been overcome: a person
+// who approves a second time what was run already must not have it run again.
+// The runtime tells the model with the next message.
+func withdrawn(stored json.RawMessage, now time.Time) ([]byte, error) {
+	var a map[string]json.RawMessage
+	if err := json.Unmarshal(stored, &a); err != nil {
+		return nil, err
+	}
+	for name, v := range map[string]any{
+		"decision": flue.Decision{By: withdrawer, Reason: "the record was damaged", At: now.UTC()},
+		"status":   "unknown",
+		"result":   withdrawnSay,
+	} {
+		raw, err := json.Marshal(v)
+		if err != nil {
+			return nil, err
+		}
+		a[name] = raw
+	}
+	return json.Marshal(a)
 }
 
 // notice is what the model is told.
@@ -249,22 +298,22 @@ func (m *mending) failure(sub store.Submission) []journal.Record {
 	}
 }
 
-// rehearse applies what is to be appended to the state that the repair leaves, so
-// that nothing is written that does not help.
-func (m *mending) rehearse(ctx context.Context, st store.Store) error {
-	state, err := replay(ctx, st, m.addr, m.span)
-	if err != nil {
-		return fmt.Errorf("%w: %w. Restore the file from a backup, or begin another conversation", errNotMendable, err)
-	}
+// rehearse applies what is to be appended to the state that is left, so that
+// nothing is written that does not help.
+func (m *mending) rehearse(state *fold.State) error {
 	for _, r := range m.batch.Records {
 		if err := state.Apply(r); err != nil {
-			return fmt.Errorf("%w: %w. Restore the file from a backup, or begin another conversation", errNotMendable, err)
+			return m.useless(err)
 		}
 	}
 	if state.Phase != fold.Idle || state.Unsettled() {
-		return fmt.Errorf("%w: it would be left in phase %s", errNotMendable, state.Phase)
+		return m.useless(fmt.Errorf("it would be left in phase %s", state.Phase))
 	}
 	return nil
+}
+
+func (m *mending) useless(err error) error {
+	return fmt.Errorf("%w: %w. Restore the file from a backup, or begin another conversation", errNotMendable, err)
 }
 
 // repairNode is the name under which a repair owns the conversation.

@@ -27,8 +27,8 @@ open. A conversation that is in order is left alone.
 A repair changes and deletes nothing. It appends a record that passes over what
 is damaged: a single batch, if the rest is in order without it, or everything
 from the damage on. The agent then knows only what lies before; people still see
-what can be read. Unfinished messages end as failed, and the conversation takes
-the next one. A backup in which the damaged batch can be read may lose less.`,
+what can be read. Unfinished messages end as failed, calls that wait for approval are
+withdrawn, and the conversation takes the next message. A backup in which the damaged batch can be read may lose less.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
 				return errors.New("give the name of an agent and the id of a conversation; inspect lists them")
@@ -99,6 +99,9 @@ func (m *mending) describe(w io.Writer) {
 	if m.messages+m.turns+m.results+m.writes > 0 {
 		say("- the agent forgets what can be read of the rest: %s, %s of the model, %s of calls, %s to its state, from after %s until %s; people still see it",
 			plural(m.messages, "message"), plural(m.turns, "answer"), plural(m.results, "result"), plural(m.writes, "write"), stamp(m.before), stamp(m.until))
+	}
+	for _, a := range m.held {
+		say("- call %s of %s, which waits for approval as far as can be told, is withdrawn", a.ID, a.Tool)
 	}
 	for _, sub := range m.open {
 		say("- message %s, accepted %s, ends as failed", sub.ID, stamp(sub.AcceptedAt))

@@ -330,6 +330,105 @@ func TestRepairOfEachBatch(t *testing.T) {
 	}
 }
 
+// A repair may leave a state of the past, in which a call waits that was approved
+// and run since. A second approval must not run it again.
+func TestRepairWithdrawsWhatWaits(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "app.db")
+	paid := 0
+	pay := flue.NewTool(flue.Tool{Name: "pay", Description: "Pay."}, func(context.Context, struct{}) (string, error) {
+		paid++
+		return "paid", nil
+	})
+	clerk := &flue.Agent{Name: "clerk", Render: func(r *flue.Render) string {
+		flue.UseModel(r, "demo/m")
+		flue.UseApprovalGate(r, pay, flue.ApprovalPolicy{})
+		return ""
+	}}
+	var shown string
+	obey := script.New(script.Func(func(req *model.Request) script.Turn {
+		shown = ""
+		for _, m := range req.Messages {
+			for _, b := range m.Blocks {
+				shown += b.Text + "\n"
+			}
+		}
+		if script.LastUser(req) == "pay" && script.Step(req) == 0 {
+			return script.Call("pay", nil)
+		}
+		return script.Say("so be it")
+	}))
+	with := func(do func(in *flue.Instance)) {
+		t.Helper()
+		st, err := sqlite.Open(t.Context(), file, sqlite.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rt, err := flue.Open(t.Context(), flue.Config{Agents: []*flue.Agent{clerk}, Providers: map[string]model.Provider{"demo": obey}, Store: st})
+		if err != nil {
+			t.Fatal(err)
+		}
+		do(rt.Instance("clerk", "a"))
+		if err := errors.Join(rt.Close(t.Context()), st.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	approve := func(in *flue.Instance, id string) error {
+		receipt, err := in.Decide(t.Context(), id, flue.Decision{Approve: true, By: "ada"})
+		if err == nil {
+			_, err = in.Read(t.Context(), receipt.Submission)
+		}
+		return err
+	}
+	var id string
+	with(func(in *flue.Instance) {
+		if _, err := converse(t, in, "pay"); err != nil {
+			t.Fatal(err)
+		}
+		waiting, err := in.Approvals(t.Context())
+		if err != nil || len(waiting) != 1 {
+			t.Fatalf("%d calls wait, %v", len(waiting), err)
+		}
+		id = waiting[0].ID
+	})
+	asked := len(payloads(t, file))
+	with(func(in *flue.Instance) {
+		if err := approve(in, id); err != nil || paid != 1 {
+			t.Fatalf("approved: %v, paid %d times", err, paid)
+		}
+	})
+	whole, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := len(payloads(t, file))
+	for bad := asked; bad < end; bad++ {
+		if err := os.WriteFile(file, whole, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		query(t, file, `UPDATE batches SET payload = CAST('{' AS BLOB) WHERE offset = ?`, bad)
+		plan := must(t, file, "repair", "clerk", "a", "--yes")
+		with(func(in *flue.Instance) {
+			if waiting, err := in.Approvals(t.Context()); err != nil || len(waiting) != 0 {
+				t.Errorf("batch %d: %d calls wait, %v", bad, len(waiting), err)
+			}
+			err := approve(in, id)
+			if paid != 1 {
+				t.Fatalf("batch %d: a second approval (%v) has paid again", bad, err)
+			}
+			if reply, err := converse(t, in, "and now?"); err != nil || reply != "so be it" {
+				t.Errorf("batch %d: the agent says %q, %v", bad, reply, err)
+			}
+		})
+		if strings.Contains(plan, "is withdrawn") && !strings.Contains(shown, "Whether it was approved and run before is unknown") {
+			t.Errorf("batch %d: the model is not told that the call is withdrawn:\n%s", bad, shown)
+		}
+		if bad == asked && !strings.Contains(plan, "- call "+id+" of pay, which waits") {
+			t.Errorf("the plan is\n%s", plan)
+		}
+	}
+}
+
 // A file that is itself in disorder is not written to.
 func TestRepairOfASpoiledFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "app.db")

@@ -181,6 +181,9 @@ func queue(st *fold.State, subs []store.Submission) []waiting {
 // that wait for approval, or did.
 const approvalsState = "flue:approval:"
 
+// unreadable stands for the tool of an approval that cannot be read.
+const unreadable = "(not readable)"
+
 // pending returns the calls that wait for approval, oldest first, without their
 // arguments.
 func pending(st *fold.State) []approval {
@@ -192,7 +195,7 @@ func pending(st *fold.State) []approval {
 		}
 		var a flue.Approval
 		if err := json.Unmarshal(raw, &a); err != nil {
-			a = flue.Approval{Tool: "(not readable)"}
+			a = flue.Approval{Tool: unreadable}
 		}
 		if a.Decision == nil {
 			out = append(out, approval{ID: id, Tool: a.Tool, RequestedAt: a.RequestedAt, ExpiresAt: a.ExpiresAt})
