@@ -354,9 +354,12 @@ func (in *Instance) Decide(ctx context.Context, approval string, d Decision) (Re
 	if a == nil {
 		return Receipt{}, &ApprovalError{approval, ErrApprovalNotFound}
 	}
-	key, settled, err := in.decisionKey(ctx, a)
-	if err != nil {
+	key, sent, settled, err := in.decisionKey(ctx, a)
+	switch {
+	case err != nil:
 		return Receipt{}, err
+	case a.Decision != nil && !sent: // withdrawn by a repair
+		return Receipt{}, &ApprovalError{approval, ErrApprovalNotFound}
 	}
 	if settled && a.Decision == nil { // by what came between the two looks?
 		if all, _, err = in.approvals(ctx); err != nil {
@@ -401,15 +404,15 @@ func (k decisionKey) submission(addr store.Address) string {
 }
 
 // decisionKey returns the newest key under which a decision was sent, or the
-// first if none was, and whether what was sent under it is settled.
-func (in *Instance) decisionKey(ctx context.Context, a *approvalRecord) (key decisionKey, settled bool, err error) {
+// first if none was, and whether one was sent and is settled.
+func (in *Instance) decisionKey(ctx context.Context, a *approvalRecord) (key decisionKey, sent, settled bool, err error) {
 	for key = a.decisionKey(1); ; key.n++ {
 		sub, err := in.rt.engine.Submission(ctx, in.addr, key.submission(in.addr))
 		switch {
 		case errors.Is(err, store.ErrNotFound):
-			return a.decisionKey(max(key.n-1, 1)), settled, nil
+			return a.decisionKey(max(key.n-1, 1)), key.n > 1, settled, nil
 		case err != nil:
-			return key, false, fmt.Errorf("flue: looking up the decision on approval %s of %s: %w", a.ID, in.addr, err)
+			return key, false, false, fmt.Errorf("flue: looking up the decision on approval %s of %s: %w", a.ID, in.addr, err)
 		}
 		settled = sub.Outcome != ""
 	}

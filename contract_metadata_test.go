@@ -45,14 +45,30 @@ func asMetadata(t *testing.T, raw []byte) flue.Metadata {
 }
 
 // streamed is the conversation as a client has it that has read all changes from
-// the beginning.
+// the beginning. What was settled a moment ago may be on its way to followers
+// still: it reads on until all that was accepted is settled.
 func streamed(t *testing.T, s *stage) []wire.Message {
 	t.Helper()
-	w := httptest.NewRecorder()
-	s.rt.Handler(s.agent.Name).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/one?view=updates&offset=-1", nil))
+	accepted, settled := 0, -1
+	for _, r := range s.records() {
+		if _, ok := r.(*journal.Admitted); ok {
+			accepted++
+		}
+	}
 	var chunks []wire.Chunk
-	if err := json.Unmarshal(w.Body.Bytes(), &chunks); w.Code != http.StatusOK || err != nil {
-		t.Fatalf("reading the changes: %d, %v", w.Code, err)
+	for settled < accepted {
+		w := httptest.NewRecorder()
+		s.rt.Handler(s.agent.Name).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/one?view=updates&offset=-1", nil).WithContext(t.Context()))
+		chunks = nil
+		if err := json.Unmarshal(w.Body.Bytes(), &chunks); w.Code != http.StatusOK || err != nil {
+			t.Fatalf("reading the changes: %d, %v", w.Code, err)
+		}
+		settled = 0
+		for _, c := range chunks {
+			if c.Type == wire.ChunkSettled {
+				settled++
+			}
+		}
 	}
 	var c wire.Conversation
 	for i := range chunks {

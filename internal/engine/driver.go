@@ -22,8 +22,9 @@ type driver struct {
 	lease   store.Lease
 	*memory
 
-	fresh   bool // what a dead process left behind has not been put in order
-	resumed bool // the open batch of calls was begun by an earlier driver
+	doom    error // why what an earlier driver had made could not be stored
+	fresh   bool  // what a dead process left behind has not been put in order
+	resumed bool  // the open batch of calls was begun by an earlier driver
 	staged  []journal.Record
 	events  []Event // told when what is staged is durable
 	idle    int     // acts since the last append
@@ -56,9 +57,16 @@ func (e *Engine) drive(s *slot) {
 		case isDamage(err):
 			e.damaged(s, err)
 			return
-		case errors.Is(err, store.ErrClosed), e.ctx.Err() != nil:
+		case errors.Is(err, store.ErrClosed), errors.Is(err, store.ErrPoisoned), e.ctx.Err() != nil:
+			if errors.Is(err, store.ErrPoisoned) {
+				e.cfg.Log.Error("the store takes no more writes; start the program again once the cause is gone", "instance", s.addr.String(), "error", err)
+			}
 			e.slots.drop(s)
 			return
+		case errors.Is(err, store.ErrTooLarge): // and it would be again
+			s.mu.Lock()
+			s.doom = err
+			s.mu.Unlock()
 		}
 		fenced := errors.Is(err, store.ErrFenced)
 		if !fenced {
@@ -87,10 +95,14 @@ func (e *Engine) retake(s *slot) bool {
 			s.mu.Unlock()
 			return true
 		}
+		if isDamage(err) {
+			e.damaged(s, err)
+			return false
+		}
 		if !errors.Is(err, store.ErrOwned) {
 			e.cfg.Log.Error("taking an instance up again", "instance", s.addr.String(), "error", err)
 		}
-		if errors.Is(err, store.ErrOwned) || errors.Is(err, store.ErrClosed) ||
+		if errors.Is(err, store.ErrOwned) || errors.Is(err, store.ErrClosed) || errors.Is(err, store.ErrPoisoned) ||
 			!pause(e.ctx, e.drain, backoff(failures, 250*time.Millisecond, 30*time.Second)) {
 			e.slots.drop(s)
 			return false
@@ -120,6 +132,7 @@ func (e *Engine) damaged(s *slot, err error) {
 func (e *Engine) driveOnce(s *slot) (err error) {
 	s.mu.Lock()
 	d := &driver{e: e, slot: s, program: e.cfg.Programs[s.addr.Agent], lease: s.lease, memory: s.mem}
+	d.doom, s.doom = s.doom, nil
 	s.mem = nil
 	s.mu.Unlock()
 	defer d.endAttempt()

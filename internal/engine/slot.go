@@ -23,6 +23,7 @@ type slot struct {
 	inbox  []intake
 	mem    *memory
 	damage error // why the instance was set aside
+	doom   error // why what its driver had made cannot be stored
 
 	elem *list.Element // in slots.idle, when it rests there; guarded by slots.mu
 	size int           // as counted in slots.size

@@ -26,6 +26,9 @@ func (d *driver) takeOver() error {
 	if st.Active == nil || st.Phase == fold.Closed {
 		return nil
 	}
+	if d.doom != nil {
+		return d.terminate(journal.Failed, operationFailed(d.operation(), "what was made at once is too large to be stored: "+d.doom.Error()))
+	}
 	if st.Phase == fold.Finish && st.Joinable() == nil {
 		return nil
 	}

@@ -46,8 +46,13 @@ func checkInstances(k *kit) {
 	equal(k, "instances of an empty store", list(store.Address{}, 10), nil)
 
 	ordered := []store.Address{
-		{Agent: "A", ID: "z"}, {Agent: "a", ID: "1"}, {Agent: "a", ID: "10"}, {Agent: "a", ID: "2"},
-		{Agent: "a", ID: "\xc3\xa4"}, {Agent: "a-b", ID: "0"}, {Agent: "b", ID: "1"},
+		{Agent: "A", ID: "z"},
+		{Agent: "a", ID: "1"},
+		{Agent: "a", ID: "10"},
+		{Agent: "a", ID: "2"},
+		{Agent: "a", ID: "\xc3\xa4"},
+		{Agent: "a-b", ID: "0"},
+		{Agent: "b", ID: "1"},
 	}
 	for _, i := range []int{3, 0, 6, 2, 5, 1, 4} {
 		k.admit(admission(ordered[i], "s1"))
