@@ -17,7 +17,9 @@ import (
 func TestWhatCannotBeStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		w.reply = func(ctx context.Context, req *model.Request, yield func(model.Event, error) bool) { echo(ctx, req, yield) }
+		w.reply = func(ctx context.Context, req *model.Request, yield func(model.Event, error) bool) {
+			echo(ctx, req, yield)
+		}
 		fs := faultstore.New(memstore.New())
 		e := w.start(t, fs)
 		defer stop(t, e)
