@@ -97,6 +97,14 @@ var differences = []difference{
 		},
 	},
 	{
+		id: "reserved-approval",
+		probes: []probe{
+			send(`{"kind":"signal","body":"yes","type":"approval_decision"}`, 400, "framework-reserved"),
+			send(`{"kind":"signal","body":"yes","type":"approval_result"}`, 400, "framework-reserved"),
+		},
+		test: ". TestGateTrustsNoClient",
+	},
+	{
 		id: "mount-redirect",
 		at: []string{"29-raw-admission-errors/answer 18"},
 		change: func(any) any {
