@@ -118,8 +118,8 @@ var faults = []fault{
 	{
 		name: "a message lands apart from what its start hooks made",
 		file: "internal/engine/seam.go",
-		old:  "	if u != nil {\n		if err := d.stageSeam(u); err != nil {",
-		new:  "	if err := d.commit(); err != nil {\n		return err\n	}\n	if u != nil {\n		if err := d.stageSeam(u); err != nil {",
+		old:  "	if err := d.stageSeam(units...); err != nil {",
+		new:  "	if err := d.commit(); err != nil {\n		return err\n	}\n	if err := d.stageSeam(units...); err != nil {",
 		in:   ".", tests: inTheWhole,
 	},
 	{
@@ -146,9 +146,40 @@ var faults = []fault{
 	{
 		name: "an approval is decided without its call's writes",
 		file: "decision.go",
-		old:  "		return c.keep(ctx, w, writes...)",
-		new:  "		return c.keep(ctx, w)",
+		old:  "		return c.keep(ctx, w, a, writes...)",
+		new:  "		return c.keep(ctx, w, a)",
 		in:   ".", tests: "TestApprovedCall",
+	},
+
+	{
+		name: "a call keeps what it made of a write that is lost",
+		file: "internal/engine/tools.go",
+		old:  "if r.call.standsOn(b.lost) {",
+		new:  "if false {",
+		in:   "./internal/engine", tests: "TestDependentsOfALostCallAreLost",
+	},
+	{
+		name: "a policy is asked again when its call is run again",
+		file: "approval.go",
+		old:  "	if !tool.again {\n		return p.needed",
+		new:  "	if true {\n		return p.needed",
+		in:   ".", tests: "TestGateAsksOnce",
+	},
+
+	// What is other people's.
+	{
+		name: "large integers are rounded",
+		file: "journal/same.go",
+		old:  "jsontext.CanonicalizeRawInts(false)",
+		new:  "jsontext.CanonicalizeRawInts(true)",
+		in:   ".", tests: "TestLargeIntegersAreExact",
+	},
+	{
+		name: "a sender's map is kept",
+		file: "message.go",
+		old:  "d := wire.Delivery{Kind: string(m.Kind), Body: m.Body, Type: m.Type, Attributes: maps.Clone(m.Attributes),",
+		new:  "d := wire.Delivery{Kind: string(m.Kind), Body: m.Body, Type: m.Type, Attributes: m.Attributes,",
+		in:   ".", tests: "TestAttributesAreNobodyElses",
 	},
 
 	// Order and budget.
