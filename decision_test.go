@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,8 +16,9 @@ import (
 
 // gated is a stage whose agent has one gated tool, which takes as long as it is
 // told to, and a hook that fails upon a decision while failing is set. The model
-// calls the tool upon "call", and repeats every result that it hears of.
-func gated(t *testing.T, failing *bool, took time.Duration) *stage {
+// calls the tool upon "call", thinks for ever when told to, and repeats every result that it
+// hears of.
+func gated(t *testing.T, failing *atomic.Bool, took time.Duration) *stage {
 	var s *stage
 	type input struct {
 		What string `json:"what"`
@@ -29,7 +31,7 @@ func gated(t *testing.T, failing *bool, took time.Duration) *stage {
 	s = newStage(t, plain(func(r *flue.Render) {
 		delivery := flue.UseDelivery(r)
 		flue.UseAgentStart(r, func(ctx context.Context, _ *flue.AgentStart) error {
-			if delivery.Type == "approval_decision" && failing != nil && *failing {
+			if delivery.Type == "approval_decision" && failing != nil && failing.Load() {
 				pause(ctx, 10*time.Second) // longer than the call
 				return errors.New("the hook beside it fails")
 			}
@@ -38,8 +40,11 @@ func gated(t *testing.T, failing *bool, took time.Duration) *stage {
 		flue.UseApprovalGate(r, tool, flue.ApprovalPolicy{})
 	}), func(req *model.Request) script.Turn {
 		last := req.Messages[len(req.Messages)-1]
-		if text := last.Blocks[len(last.Blocks)-1].Text; text == "call" {
+		switch last.Blocks[len(last.Blocks)-1].Text {
+		case "call":
 			return script.Call("act", input{"it"})
+		case "think for ever":
+			return script.Hang()
 		}
 		var heard []string
 		for _, m := range req.Messages {
@@ -76,7 +81,8 @@ func (s *stage) nothingWaits() {
 // because of something else: the next response tells the model.
 func TestDecisionOutlivesItsResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		failing := true
+		var failing atomic.Bool
+		failing.Store(true)
 		s := gated(t, &failing, time.Second)
 		defer s.close()
 		s.say("call")
@@ -89,7 +95,7 @@ func TestDecisionOutlivesItsResponse(t *testing.T) {
 			t.Fatalf("the response to the decision: %v, want that it failed", err)
 		}
 		s.nothingWaits()
-		failing = false
+		failing.Store(false)
 		s.restart()
 		if got := s.say("and?"); !strings.Contains(got, "Dana approved") || !strings.Contains(got, "It was run. Result: acted") {
 			t.Errorf("the model %s", got)
@@ -139,15 +145,6 @@ func TestDecisionThatWasNeverTakenUp(t *testing.T) {
 		s.say("call")
 		a := s.waiting()
 		// The decision waits behind a response that does not end.
-		busy := true
-		s.reply = func(reply func(*model.Request) script.Turn) func(*model.Request) script.Turn {
-			return func(req *model.Request) script.Turn {
-				if busy {
-					return script.Hang()
-				}
-				return reply(req)
-			}
-		}(s.reply)
 		s.send(flue.User("think for ever"))
 		time.Sleep(time.Second)
 		r, err := s.in.Decide(t.Context(), a.ID, flue.Decision{Approve: true, By: "Dana"})
@@ -160,7 +157,6 @@ func TestDecisionThatWasNeverTakenUp(t *testing.T) {
 		if _, err := s.read(r.Submission); err == nil {
 			t.Fatal("the decision was not aborted")
 		}
-		busy = false
 		if got := s.waiting(); got.ID != a.ID || len(s.noted()) != 0 {
 			t.Fatalf("%q waits, and %q ran", got.ID, s.noted())
 		}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -82,14 +83,13 @@ func TestLargeIntegersAreExact(t *testing.T) {
 // accepted nor what the model reads.
 func TestAttributesAreNobodyElses(t *testing.T) {
 	s := newStage(t, act(func(r *flue.Render) {
-		delivery := flue.UseDelivery(r)
 		for range 2 {
+			delivery := flue.UseDelivery(r)
 			flue.UseAgentStart(r, func(context.Context, *flue.AgentStart) error {
 				delivery.Attributes["customer"] = "mallory"
 				return nil
 			})
 		}
-		delivery.Attributes = flue.UseDelivery(r).Attributes
 	}, func(context.Context) (string, error) { return "", nil }), sayOK)
 	attributes := map[string]string{"customer": "ada"}
 	id := s.send(flue.Signal("question", "where is it?", attributes))
@@ -204,7 +204,7 @@ func TestStateIsNotWrittenInAStep(t *testing.T) {
 func TestGateAsksOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *stage
-		needed := false
+		var needed atomic.Bool
 		charge := flue.NewDurableTool(flue.Tool{Name: "charge", Description: "Charge."},
 			func(ctx context.Context, step *flue.Step, _ struct{}) (string, error) {
 				_, err := flue.DoOnce(ctx, step, "charge", func(context.Context) (bool, error) { s.note("charged"); return true, nil })
@@ -212,12 +212,12 @@ func TestGateAsksOnce(t *testing.T) {
 				return "charged", err
 			})
 		s = newStage(t, plain(func(r *flue.Render) {
-			flue.UseApprovalGate(r, charge, flue.ApprovalPolicy{Needed: func(context.Context, json.RawMessage) (bool, error) { return needed, nil }})
+			flue.UseApprovalGate(r, charge, flue.ApprovalPolicy{Needed: func(context.Context, json.RawMessage) (bool, error) { return needed.Load(), nil }})
 		}), callThenSay("charge", struct{}{}))
 		defer s.close()
 		id := s.send(flue.User("go"))
 		time.Sleep(time.Second) // simulated: it is charged
-		needed = true
+		needed.Store(true)
 		s.restart()
 		if _, err := s.read(id); err != nil {
 			t.Fatal(err)
@@ -305,9 +305,9 @@ func TestLogsKeepSecrets(t *testing.T) {
 		defer mu.Unlock()
 		return log.Write(p)
 	}), nil))
-	old := true
+	var released atomic.Bool
 	agent := plain(func(r *flue.Render) {
-		if old {
+		if !released.Load() {
 			state := flue.UsePersistentState(r, "s", "")
 			flue.UseTool(r, flue.NewTool(flue.Tool{Name: "act", Description: "Act."}, func(ctx context.Context, _ struct{}) (loud, error) {
 				return loud{}, state.Set(ctx, "SECRET-STATE")
@@ -335,7 +335,7 @@ func TestLogsKeepSecrets(t *testing.T) {
 		if reply, err := in.Read(t.Context(), r.Submission); err == nil && strings.Contains(reply.Text, "SECRET") {
 			t.Errorf("the model was told %q", reply.Text)
 		}
-		old = false
+		released.Store(true)
 	}
 	if err := rt.Close(t.Context()); err != nil {
 		t.Fatal(err)

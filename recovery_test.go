@@ -3,6 +3,7 @@ package flue_test
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -55,12 +56,18 @@ func TestInterruptedCallByClass(t *testing.T) {
 					pause(ctx, 10*time.Second)
 					return "acted", ctx.Err()
 				}
-				build := tt.before
-				s = newStage(t, plain(func(r *flue.Render) { flue.UseTool(r, build(act)) }), callThenSay("act", struct{}{}))
+				var released atomic.Bool
+				s = newStage(t, plain(func(r *flue.Render) {
+					if released.Load() {
+						flue.UseTool(r, tt.after(act))
+					} else {
+						flue.UseTool(r, tt.before(act))
+					}
+				}), callThenSay("act", struct{}{}))
 				defer s.close()
 				id := s.send(flue.User("go"))
 				time.Sleep(time.Second) // simulated: it runs
-				build = tt.after
+				released.Store(true)
 				s.restart()
 				reply, err := s.read(id)
 				if err != nil {
@@ -91,19 +98,17 @@ func TestCutAnswerIsTold(t *testing.T) {
 		{"So far so", "goes on from what it had said"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			first := true
-			s := newStage(t, plain(nil), nil)
-			defer s.close()
-			s.reply = func(*model.Request) script.Turn {
-				if !first {
+			var asked atomic.Bool
+			s := newStage(t, plain(nil), func(*model.Request) script.Turn {
+				if asked.Swap(true) {
 					return script.Say("good.")
 				}
-				first = false
 				if tt.said == "" {
 					return script.Hang()
 				}
 				return script.Say(tt.said).Wait(time.Hour)
-			}
+			})
+			defer s.close()
 			id := s.send(flue.User("go"))
 			time.Sleep(5 * time.Second) // simulated: what was said is durable
 			s.restart()
