@@ -92,8 +92,9 @@ func (h *hub) publishKnown(addr store.Address, incarnation string, offset int64,
 }
 
 func encodeChunks(incarnation string, offset int64, b journal.Batch) []byte {
-	// As lenient as the journal, so that readers miss nothing that it keeps.
-	lenient := json.JoinOptions(jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
+	// As lenient as the journal, so that readers miss nothing that it keeps, and
+	// the same bytes for the same change, whoever asks.
+	lenient := json.JoinOptions(json.Deterministic(true), jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
 	var out []byte
 	for _, c := range project.Chunks(project.ConversationID(incarnation), offset, b) {
 		data, err := json.Marshal(c, lenient)
