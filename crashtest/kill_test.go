@@ -108,8 +108,8 @@ func (tr trial) run(t *testing.T) {
 	r.client.lives.set(last)
 	r.settle(ctx, cancel, &clients)
 	r.client.lives.end(last)
-	r.resumed = append(r.resumed, last.resumed)
 	last.stop()
+	r.resumed = append(r.resumed, last.resumed) // which it no longer changes
 	r.audit()
 	r.report()
 }
