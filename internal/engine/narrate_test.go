@@ -621,7 +621,7 @@ func TestJoinDoesNotExtendTheDeadline(t *testing.T) {
 					return p, nil
 				}
 				w.reply = func(ctx context.Context, _ *model.Request, yield func(model.Event, error) bool) {
-					if pause(ctx, time.Second) {
+					if pause(ctx, 1100*time.Millisecond) { // so that no turn ends at the deadline
 						say(yield, "ok")
 					}
 				}
