@@ -96,7 +96,10 @@ func TestEndTurnSurvivesACrash(t *testing.T) {
 	run := func(t *testing.T, crashAt int, mode faultstore.Mode) (writes int) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld()
-			w.tools = []engine.Tool{w.tool("finish", func(context.Context, *engine.Work) engine.Result {
+			w.tools = []engine.Tool{w.tool("finish", func(ctx context.Context, c *engine.Work) engine.Result {
+				if c.ID == "b" { // so that every run makes the same writes
+					pause(ctx, time.Millisecond)
+				}
 				return engine.Result{Content: "bye", Output: mustJSON("bye"), EndTurn: true}
 			})}
 			w.render = func(engine.View) (*engine.Plan, error) {

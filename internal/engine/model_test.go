@@ -456,7 +456,10 @@ func (r *trial) uses(kind rune) bool {
 // shut ends the life in order.
 func (r *trial) shut(patience time.Duration) {
 	r.closed(patience)
-	if !r.lapsed && !r.fs.Crashed() && !r.uses('s') {
+	r.mu.Lock()
+	lapsed := r.lapsed
+	r.mu.Unlock()
+	if !lapsed && !r.fs.Crashed() && !r.uses('s') {
 		for _, addr := range places {
 			r.unspent(addr)
 		}

@@ -638,6 +638,7 @@ func TestJoinDoesNotExtendTheDeadline(t *testing.T) {
 				for _, id := range ids {
 					settled(t, e, chat, id)
 				}
+				synctest.Wait() // for the observer
 				ended := make(map[string]time.Duration)
 				outcomes := make(map[string]string)
 				var hosts []string
