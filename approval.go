@@ -388,9 +388,8 @@ func (in *Instance) Decide(ctx context.Context, approval string, d Decision) (Re
 }
 
 // A decisionKey names a decision, as an idempotency key does. No sender can use
-// it. There is a second one only
-// if the response to the first ended before it came to the decision, because it
-// was aborted or failed.
+// it. There is a second one only if the response to the first ended before it
+// came to the decision, because it was aborted or failed.
 type decisionKey struct {
 	call string
 	n    int

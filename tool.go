@@ -53,8 +53,8 @@ type Tool struct {
 var EndTurn = errors.New("flue: end the turn")
 
 // A ToolDefinition is a tool that can be declared with [UseTool]. Make one with
-// [NewTool] or [NewDurableTool]. It is
-// immutable and may be shared by agents and goroutines.
+// [NewTool] or [NewDurableTool]. It is immutable and may be shared by agents and
+// goroutines.
 type ToolDefinition struct {
 	name    string
 	spec    model.Tool

@@ -112,6 +112,7 @@ func (u *unit) remove(w *Work) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.works = slices.DeleteFunc(u.works, func(o *Work) bool { return o == w })
+	u.size -= w.size
 }
 
 // add makes the work part of the unit.
@@ -263,35 +264,25 @@ func (w *Work) isOver() bool {
 // ready reports whether all works that w has read from have ended, directly or
 // through others, so that the outcome of w can stand on theirs.
 func (w *Work) ready() bool {
-	w.unit.mu.Lock()
-	defer w.unit.mu.Unlock()
-	seen := map[*Work]bool{w: true}
-	for todo := []*Work{w}; len(todo) > 0; {
-		next := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
-		if !next.over {
-			return false
-		}
-		for dep := range next.deps {
-			if !seen[dep] {
-				seen[dep] = true
-				todo = append(todo, dep)
-			}
-		}
-	}
-	return true
+	return !w.reaches(func(o *Work) bool { return !o.over })
 }
 
 // standsOn reports whether w has read, directly or through others, what one of
 // the lost works has written.
 func (w *Work) standsOn(lost map[*Work]bool) bool {
+	return w.reaches(func(o *Work) bool { return lost[o] })
+}
+
+// reaches reports whether is holds for w or for a work that it has read from,
+// directly or through others. The lock is held while is runs.
+func (w *Work) reaches(is func(*Work) bool) bool {
 	w.unit.mu.Lock()
 	defer w.unit.mu.Unlock()
 	seen := map[*Work]bool{w: true}
 	for todo := []*Work{w}; len(todo) > 0; {
 		next := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
-		if lost[next] {
+		if is(next) {
 			return true
 		}
 		for dep := range next.deps {
