@@ -66,10 +66,14 @@ const (
 	KindTurnStarted Kind = "turn_started"
 	KindTurnDelta   Kind = "turn_delta"
 	KindTurnDone    Kind = "turn_done"
+	KindFallback    Kind = "fallback"
+	KindCalled      Kind = "called"
 	KindOutcome     Kind = "outcome"
 	KindToolBatch   Kind = "batch"
 	KindSettled     Kind = "settled"
 	KindRepair      Kind = "repair"
+	KindCompacted   Kind = "compacted"
+	KindUncompacted Kind = "uncompacted"
 )
 
 // An Unknown is a record of a kind or version that this package does not know.
@@ -187,6 +191,8 @@ func newRecord(k Kind) Record {
 		return new(Data)
 	case KindMetadata:
 		return new(Metadata)
+	case KindFallback:
+		return new(Fallback)
 	case KindResources:
 		return new(Resources)
 	case KindTurnStarted:
@@ -195,6 +201,8 @@ func newRecord(k Kind) Record {
 		return new(TurnDelta)
 	case KindTurnDone:
 		return new(TurnDone)
+	case KindCalled:
+		return new(Called)
 	case KindOutcome:
 		return new(Outcome)
 	case KindToolBatch:
@@ -203,6 +211,10 @@ func newRecord(k Kind) Record {
 		return new(Settled)
 	case KindRepair:
 		return new(Repair)
+	case KindCompacted:
+		return new(Compacted)
+	case KindUncompacted:
+		return new(Uncompacted)
 	}
 	return nil
 }

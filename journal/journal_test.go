@@ -77,7 +77,7 @@ func hooksLife() []journal.Batch {
 			&journal.Data{Response: "r1", Submission: "sub_1", Opens: true, Name: "progress", Value: jsontext.Value(`{"percent":1.50}`)},
 			&journal.Metadata{Response: "r1", Submission: "sub_1", Opens: true, Value: jsontext.Value(`{"by":{"name":"a"}}`)},
 			&journal.Seam{Name: journal.SeamStart, Submission: "sub_1", Response: "r1", Settings: &journal.Settings{
-				Model: "p/m", Thinking: "high", Compaction: &journal.Compaction{Off: true, ReserveTokens: 1000, KeepRecentTokens: 2000, Model: "p/small"},
+				Model: "p/m", Fallbacks: []string{"q/n"}, Thinking: "high", Compaction: &journal.Compaction{Off: true, ReserveTokens: 1000, KeepRecentTokens: 2000, Model: "p/small"},
 			}},
 			&journal.Resources{Baseline: true, Instructions: "00aa", Declared: []journal.Resource{
 				{Kind: journal.ResourceTool, Name: "approve", Description: "Approve.", Digest: "11bb"},
@@ -111,7 +111,12 @@ func hooksLife() []journal.Batch {
 		{
 			&journal.Entry{ID: "e6", Submission: "sub_1", Purpose: journal.Appended, Turn: "t2", Message: journal.Message{Kind: journal.Signal, Type: "check", Body: "Where are the notes?"}},
 			&journal.Seam{Name: journal.SeamCycle, Submission: "sub_1"},
-			&journal.TurnStarted{Turn: "t3", Response: "r1", Submission: "sub_1", Provider: "p", Model: "m"},
+			&journal.TurnStarted{Turn: "t3a", Response: "r1", Submission: "sub_1", Provider: "p", Model: "m"},
+		},
+		{&journal.TurnDone{Turn: "t3a", Response: "r1", Submission: "sub_1", Stop: journal.StopError, Provider: "p", Model: "m", Error: &journal.TurnError{Class: "overload", Message: "529: Overloaded", Status: 529}}},
+		{
+			&journal.Fallback{Response: "r1", Submission: "sub_1", From: "p/m", To: "q/n", Class: "overload", Reason: "529: Overloaded"},
+			&journal.TurnStarted{Turn: "t3", Response: "r1", Submission: "sub_1", Provider: "q", Model: "n"},
 		},
 		{&journal.TurnDone{Turn: "t3", Response: "r1", Submission: "sub_1", Stop: journal.StopEnd, Provider: "p", Model: "m", Blocks: []journal.Block{{Kind: journal.Text, Text: "Here."}}}},
 		{&journal.Admitted{Submission: "sub_3", Message: journal.Message{Kind: journal.User, Body: "thanks"}}},
@@ -153,8 +158,94 @@ func repairLife() []journal.Batch {
 	})
 }
 
+// compactionLife is a journal of a conversation that was compacted twice, the
+// second time in vain.
+func compactionLife() []journal.Batch {
+	cost := int64(1_250_000)
+	turn := func(id string, stop journal.Stop, blocks ...journal.Block) *journal.TurnDone {
+		return &journal.TurnDone{Turn: id, Response: "r1", Submission: "sub_1", Stop: stop, Blocks: blocks, Usage: journal.Usage{Input: 900, Output: 9}, Provider: "p", Model: "m"}
+	}
+	call := func(id string) journal.Block {
+		return journal.Block{Kind: journal.ToolCall, Call: id, Name: "look", Arguments: `{}`}
+	}
+	start := func(id string, fitted bool) *journal.TurnStarted {
+		return &journal.TurnStarted{Turn: id, Response: "r1", Submission: "sub_1", Provider: "p", Model: "m", Fitted: fitted}
+	}
+	return timed([][]journal.Record{
+		{&journal.Born{Agent: "a", ID: "c4", UID: "inst_4", Incarnation: "inc_4"}},
+		{&journal.Admitted{Submission: "sub_1", Message: journal.Message{Kind: journal.User, Body: "never publish on Fridays", Pinned: true}}},
+		{
+			&journal.Attempt{Submission: "sub_1", Ordinal: 1, Reason: "first", Deadline: 1_764_465_267_000, MaxAttempts: 10},
+			&journal.Entry{ID: "e1", Submission: "sub_1", Purpose: journal.Input, Message: journal.Message{Kind: journal.User, Body: "never publish on Fridays", Pinned: true}},
+			&journal.Seam{Name: journal.SeamStart, Submission: "sub_1", Response: "r1", Settings: &journal.Settings{Model: "p/m"}},
+			&journal.Resources{Baseline: true, Instructions: "00aa"},
+			start("t1", false),
+		},
+		{turn("t1", journal.StopToolUse, call("c1"))},
+		{&journal.Outcome{Turn: "t1", Response: "r1", Call: "c1", Tool: "look", Content: "much"}, &journal.ToolBatch{Turn: "t1"}, start("t2", false)},
+		{turn("t2", journal.StopToolUse, call("c2"))},
+		{&journal.Outcome{Turn: "t2", Response: "r1", Call: "c2", Tool: "look", Content: "more"}, &journal.ToolBatch{Turn: "t2"}},
+		{
+			&journal.Compacted{
+				ID: "cmp_1", Submission: "sub_1", Reason: journal.CompactionThreshold, Summary: "It looked.", First: "t2", Keep: []string{"e1"},
+				Resources: &journal.Resources{Baseline: true, Instructions: "11bb"}, Before: 1900, After: 700,
+				Provider: "p", Model: "small", Usage: journal.Usage{Input: 1000, Output: 50}, Calls: 1, Cost: &cost,
+			},
+			start("t3", true),
+		},
+		{&journal.TurnDone{Turn: "t3", Response: "r1", Submission: "sub_1", Stop: journal.StopError, Error: &journal.TurnError{Class: journal.ClassOverflow, Message: "too long"}, Provider: "p", Model: "m"}},
+		{
+			&journal.Compacted{ID: "cmp_2", Submission: "sub_1", Reason: journal.CompactionOverflow, Summary: "Nothing is known of it.", Dropped: true, First: "t2", Calls: 2},
+			start("t4", false),
+		},
+		{
+			turn("t4", journal.StopEnd, journal.Block{Kind: journal.Text, Text: "Done."}),
+			&journal.Seam{Name: journal.SeamClosed, Submission: "sub_1"},
+			&journal.Settled{Submission: "sub_1", Outcome: journal.Completed, AnsweredBy: "sub_1"},
+		},
+		{&journal.Uncompacted{ID: "cmp_2", Submission: "sub_2"}},
+	})
+}
+
+// calledLife is a journal of a turn whose calls run one after another.
+func calledLife() []journal.Batch {
+	ms := int64(3)
+	outcome := func(call string) *journal.Outcome {
+		return &journal.Outcome{Turn: "t1", Response: "r1", Call: call, Tool: "look", Content: "ok", DurationMS: &ms}
+	}
+	return timed([][]journal.Record{
+		{&journal.Born{Agent: "a", ID: "c5", UID: "inst_5", Incarnation: "inc_5"}},
+		{&journal.Admitted{Submission: "sub_1", Message: journal.Message{Kind: journal.User, Body: "look at both"}}},
+		{
+			&journal.Attempt{Submission: "sub_1", Ordinal: 1, Reason: "first", Deadline: 1_764_465_267_000, MaxAttempts: 10},
+			&journal.Entry{ID: "e1", Submission: "sub_1", Purpose: journal.Input, Message: journal.Message{Kind: journal.User, Body: "look at both"}},
+			&journal.Seam{Name: journal.SeamStart, Submission: "sub_1", Response: "r1", Settings: &journal.Settings{Model: "p/m"}},
+			&journal.TurnStarted{Turn: "t1", Response: "r1", Submission: "sub_1", Provider: "p", Model: "m"},
+		},
+		{
+			&journal.TurnDone{Turn: "t1", Response: "r1", Submission: "sub_1", Stop: journal.StopToolUse, Provider: "p", Model: "m", Named: true, Blocks: []journal.Block{
+				{Kind: journal.ToolCall, Call: "c1", Name: "look", Arguments: `{"n":1}`, Again: true},
+				{Kind: journal.ToolCall, Call: "c2", Name: "look", Arguments: `{"n":2}`},
+				{Kind: journal.ToolCall, Call: "c3", Name: "look", Arguments: `{"n":3}`},
+			}},
+			&journal.Called{Turn: "t1", Calls: []string{"c1"}},
+		},
+		{outcome("c1"), &journal.Called{Turn: "t1", Calls: []string{"c2"}}},
+		{&journal.Abort{}},
+		{
+			&journal.Outcome{Turn: "t1", Response: "r1", Call: "c2", Tool: "look", Failed: true, Content: "stopped", DurationMS: &ms},
+			&journal.Outcome{Turn: "t1", Response: "r1", Call: "c3", Tool: "look", Failed: true, Content: "not run"},
+			&journal.ToolBatch{Turn: "t1"},
+			&journal.Entry{ID: "e2", Submission: "sub_1", Purpose: journal.Advisory, Ending: journal.Aborted, Message: journal.Message{Kind: journal.Signal, Type: journal.SignalAborted, Body: "Submission was aborted."}},
+			&journal.Settled{Submission: "sub_1", Outcome: journal.Aborted, Error: jsontext.Value(`{"type":"submission_aborted"}`), AnsweredBy: "sub_1"},
+		},
+	})
+}
+
 // lives are batches with a record of every kind that there is.
-func lives() []journal.Batch { return slices.Concat(life(), hooksLife(), repairLife()) }
+func lives() []journal.Batch {
+	return slices.Concat(life(), hooksLife(), repairLife(), compactionLife(), calledLife())
+}
 
 // timed makes batches of records, a millisecond apart.
 func timed(batches [][]journal.Record) []journal.Batch {
@@ -183,7 +274,12 @@ func TestRoundTrip(t *testing.T) {
 			kinds[r.Kind()] = true
 		}
 	}
-	if len(kinds) != 20 { // the nineteen, and an unknown one
+	for _, k := range journal.Kinds() {
+		if !kinds[k] {
+			t.Errorf("kind %s is not tried", k)
+		}
+	}
+	if len(kinds) != len(journal.Kinds())+1 { // and an unknown one
 		t.Errorf("%d kinds are tried: %v", len(kinds), kinds)
 	}
 }
@@ -229,6 +325,14 @@ func TestJournalOfHooks(t *testing.T) {
 	}
 }
 
+// One whose calls are named before they run.
+func TestJournalOfCalled(t *testing.T) {
+	st := golden(t, "v1-called.jsonl", calledLife())
+	if st.Phase != fold.Idle || st.Unsettled() || len(st.Context) != 4 || len(st.Context[2].Outcomes) != 3 {
+		t.Errorf("the state is %+v", st)
+	}
+}
+
 // And one that was repaired.
 func TestJournalOfRepair(t *testing.T) {
 	read := goldenFile(t, "v1-repair.jsonl", repairLife())
@@ -249,6 +353,31 @@ func TestJournalOfRepair(t *testing.T) {
 }
 
 // golden holds what is written of the batches to the file, and folds the file.
+// So must one of a conversation that was compacted.
+func TestJournalOfCompaction(t *testing.T) {
+	read := goldenFile(t, "v1-compaction.jsonl", compactionLife())
+	st, err := fold.Replay(func(yield func(fold.Batch, error) bool) {
+		for i, b := range read {
+			if !yield(fold.Batch{Offset: int64(i), Records: b.Records}, nil) {
+				return
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var context []string
+	for _, it := range st.Context {
+		context = append(context, it.ID())
+	}
+	if want := []string{"", "e1", "t2", "", "t4"}; !slices.Equal(context, want) || st.Compaction().ID != "cmp_1" || !st.Context[1].Entry.Message.Pinned {
+		t.Errorf("the context is %q after %+v", context, st.Compaction())
+	}
+	if st.Usage.Input != 3700 || st.Baseline.Instructions != "11bb" {
+		t.Errorf("the usage is %+v, the baseline %+v", st.Usage, st.Baseline)
+	}
+}
+
 func golden(t *testing.T, name string, batches []journal.Batch) *fold.State {
 	t.Helper()
 	st := &fold.State{Head: -1}

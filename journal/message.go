@@ -10,6 +10,7 @@ type Message struct {
 	Type        string            `json:"type,omitzero"` // of a signal
 	Attributes  map[string]string `json:"attrs,omitempty"`
 	TagName     string            `json:"tag,omitzero"`
+	Pinned      bool              `json:"pin,omitzero"` // no summary takes its place
 }
 
 // MessageKind tells a person's chat turn from everything else.
@@ -68,6 +69,12 @@ const (
 	SignalInstructions = "instructions"
 
 	SignalRepaired = "conversation_repaired"
+
+	// SignalCompaction is a summary as the model reads it, and what asks for one
+	// as it is delivered.
+	SignalCompaction = "compaction"
+
+	SignalBudget = "budget"
 
 	SignalApproval       = "approval_decision"
 	SignalApprovalResult = "approval_result"

@@ -44,6 +44,7 @@ type Attempt struct {
 	Reason      string `json:"why,omitzero"`
 	Deadline    int64  `json:"deadline,omitzero"` // Unix milliseconds; only in the first
 	MaxAttempts int    `json:"max,omitzero"`      // only in the first
+	Began       int64  `json:"at,omitzero"`       // Unix milliseconds by the store's clock; old records have none
 }
 
 // Release ends an attempt that was stopped on purpose, so that taking the
@@ -85,14 +86,18 @@ type Seam struct {
 	// Response and Settings are set by the seam with which a response starts.
 	Response string    `json:"resp,omitzero"`
 	Settings *Settings `json:"settings,omitempty"`
+
+	WorkMS int64 `json:"work,omitzero"` // as in TurnDone; not of a start
 }
 
 // Settings are what holds for the whole of a response, however its renders
 // change.
 type Settings struct {
-	Model      string      `json:"model"` // provider/model
+	Model      string      `json:"model"`               // provider/model
+	Fallbacks  []string    `json:"fallbacks,omitempty"` // the models to go on with when it fails, in order
 	Thinking   string      `json:"thinking,omitzero"`
 	Compaction *Compaction `json:"compaction,omitempty"`
+	Budget     *Budget     `json:"budget,omitempty"`
 }
 
 // Compaction says when a conversation is summarized. Zero fields mean the
@@ -119,6 +124,10 @@ const (
 type State struct {
 	Name  string         `json:"name"`
 	Value jsontext.Value `json:"value"`
+
+	// Kept is the attachment that holds the whole of a long result, of which the
+	// value has the head and the tail.
+	Kept *Attachment `json:"kept,omitempty"`
 }
 
 // Step is what is durable of one step of running code: that it has a value, or
@@ -191,6 +200,30 @@ type TurnStarted struct {
 	Submission string `json:"sub"`
 	Provider   string `json:"provider"`
 	Model      string `json:"model"`
+
+	// Retracts is the turn before it, when that has failed and what it had said
+	// was shown: the turn is made again, and readers forget what they saw of it.
+	Retracts string `json:"retracts,omitzero"`
+
+	// Fitted says that the model was sent less than the context, because all of
+	// it would not have fitted.
+	Fitted bool `json:"fitted,omitzero"`
+
+	// Images says that the request has images although it is not known whether the
+	// model takes any.
+	Images bool `json:"images,omitzero"`
+
+	// Size is how many tokens the request has, by the engine's estimate.
+	Size int `json:"size,omitzero"`
+
+	// Capped is the limit of the budget by which the answer is shorter than the model
+	// could make it, if there is one. An answer that ends there is followed by the
+	// last turn.
+	Capped *ExhaustedBudget `json:"capped,omitempty"`
+
+	// Budget is the limit that was reached, when the turn is the last one for
+	// that: whatever the model says, the response ends with it.
+	Budget *ExhaustedBudget `json:"budget,omitempty"`
 }
 
 // TurnDelta is a run of streamed text of one block, gathered since the last
@@ -211,15 +244,44 @@ type TurnDone struct {
 	Submission string     `json:"sub"`
 	Stop       Stop       `json:"stop"`
 	Blocks     []Block    `json:"blocks,omitempty"`
-	Sent       []int      `json:"sent,omitempty"` // bytes of each block's text that earlier TurnDeltas hold; see Unsent
-	Usage      Usage      `json:"usage,omitzero"`
+	Sent       []int      `json:"sent,omitempty"`  // bytes of each block's text that earlier TurnDeltas hold; see Unsent
+	Usage      Usage      `json:"usage,omitzero"`  // as the provider says
+	Guess      Usage      `json:"guess,omitzero"`  // what was used beside it, by the engine's estimate: the provider has not said, or not all
 	Error      *TurnError `json:"error,omitempty"` // with StopError
 	Provider   string     `json:"provider"`
 	Model      string     `json:"model"`
 
+	// Reason is why the answer ended, in the provider's own word, cut where it is long.
+	Reason string `json:"why,omitzero"`
+
 	// Answered is the model that answered, by the provider's word, when that is
 	// not the one that was asked for.
 	Answered string `json:"answered,omitzero"`
+
+	// Cost is what the call cost in billionths of a US dollar, at the prices that
+	// were known then; nil if it is not known.
+	Cost *int64 `json:"cost,omitempty"`
+
+	// AtMost estimates the cost, rather too high, when that is not known and the
+	// tokens are; in billionths of a US dollar.
+	AtMost int64 `json:"atMost,omitzero"`
+
+	// Refused says that a filter has cut the answer, so that its calls may lack
+	// arguments: none of them runs, and the response ends with it.
+	Refused bool `json:"refused,omitzero"`
+
+	// Mute says that the model has called tools in its last turn, although it may
+	// not, and has said nothing: it is asked once more, without tools.
+	Mute bool `json:"mute,omitzero"`
+
+	// Named says that no call of the turn runs before a Called record has named
+	// it. Without it nothing is known of when they began: the turn was written
+	// before there were such records.
+	Named bool `json:"named,omitzero"`
+
+	// WorkMS is how long the response was worked on, in milliseconds: since the
+	// latest record that says so or, if that is later, since the attempt began.
+	WorkMS int64 `json:"work,omitzero"`
 }
 
 // Unsent returns the text of block i that no TurnDelta holds. If what was sent
@@ -292,6 +354,7 @@ type TurnError struct {
 	Message    string `json:"message"`
 	Status     int    `json:"status,omitzero"`
 	RetryAfter int64  `json:"retryAfterMs,omitzero"`
+	Until      int64  `json:"until,omitzero"` // when that has passed, in Unix milliseconds
 }
 
 // Usage counts tokens.
@@ -301,6 +364,28 @@ type Usage struct {
 	CacheRead  int `json:"cacheRead,omitzero"`
 	CacheWrite int `json:"cacheWrite,omitzero"`
 	Reasoning  int `json:"reasoning,omitzero"`
+}
+
+// Fallback says that the rest of a response is made with another model, because
+// the latest turn failed.
+type Fallback struct {
+	Response   string `json:"resp"`
+	Submission string `json:"sub"`
+	From       string `json:"from"` // provider/model
+	To         string `json:"to"`   // the next of the settings' Fallbacks
+	Class      string `json:"class"`
+	Reason     string `json:"why"`
+}
+
+// Called says that calls of the turn may begin to run. It is durable before they
+// do, so a call that none has named has not been run.
+type Called struct {
+	Turn  string   `json:"turn"`
+	Calls []string `json:"calls"`
+
+	// Once are those of the calls that must not run again, although the model was
+	// told of a tool whose calls may: by now the program has another.
+	Once []string `json:"once,omitempty"`
 }
 
 // Outcome is the result of one tool call. It is final: the call never runs
@@ -315,6 +400,10 @@ type Outcome struct {
 	Output     jsontext.Value `json:"output,omitzero"` // what clients see, when it succeeded
 	EndTurn    bool           `json:"endTurn,omitzero"`
 	DurationMS *int64         `json:"ms,omitempty"` // absent when the call was interrupted
+
+	// Kept is the attachment that holds the whole result, when Content is only its
+	// head and tail.
+	Kept *Attachment `json:"kept,omitempty"`
 
 	// Writes is the persistent state that the call wrote. It is kept here so
 	// that a crash cannot part a call's result from its writes, and becomes
@@ -332,7 +421,8 @@ type VarWrite struct {
 // ToolBatch commits the outcomes of a turn's calls, all at once and in call
 // order, together with the state that they wrote.
 type ToolBatch struct {
-	Turn string `json:"turn"`
+	Turn   string `json:"turn"`
+	WorkMS int64  `json:"work,omitzero"` // as in TurnDone
 }
 
 // Settled ends a submission.
@@ -341,6 +431,9 @@ type Settled struct {
 	Outcome    string         `json:"outcome"`
 	Error      jsontext.Value `json:"error,omitzero"`  // safe to show to clients
 	AnsweredBy string         `json:"answer,omitzero"` // the submission whose response answered it
+
+	// Budget is the limit that ended the response, when one did.
+	Budget *ExhaustedBudget `json:"budget,omitempty"`
 }
 
 // The outcomes of a submission.
@@ -381,14 +474,19 @@ func (*State) Kind() Kind       { return KindState }
 func (*Step) Kind() Kind        { return KindStep }
 func (*Data) Kind() Kind        { return KindData }
 func (*Metadata) Kind() Kind    { return KindMetadata }
+func (*Fallback) Kind() Kind    { return KindFallback }
 func (*Resources) Kind() Kind   { return KindResources }
 func (*TurnStarted) Kind() Kind { return KindTurnStarted }
 func (*TurnDelta) Kind() Kind   { return KindTurnDelta }
 func (*TurnDone) Kind() Kind    { return KindTurnDone }
+func (*Called) Kind() Kind      { return KindCalled }
 func (*Outcome) Kind() Kind     { return KindOutcome }
 func (*ToolBatch) Kind() Kind   { return KindToolBatch }
 func (*Settled) Kind() Kind     { return KindSettled }
 func (*Repair) Kind() Kind      { return KindRepair }
+
+// Total is the number of tokens.
+func (u Usage) Total() int { return u.Input + u.Output + u.CacheRead + u.CacheWrite }
 
 // Add returns the sum of u and v.
 func (u Usage) Add(v Usage) Usage {

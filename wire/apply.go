@@ -22,6 +22,7 @@ type Conversation struct {
 	messages    index
 	settlements index
 	growing     map[*string]*strings.Builder // the open texts, so that appending to one is linear
+	began       map[string]int               // how many parts a message had when its latest turn began, by its id
 }
 
 // Apply makes the change that c describes. A chunk that refers to a message or
@@ -43,6 +44,8 @@ func (v *Conversation) Apply(c *Chunk) error {
 		v.put(c.Message)
 	case ChunkMessageStarted:
 		v.start(c)
+	case ChunkRetracted:
+		v.retract(c)
 	case ChunkMessageDelta:
 		v.delta(c)
 	case ChunkMessageMetadata:
@@ -97,17 +100,53 @@ func (v *Conversation) put(m *Message) {
 }
 
 func (v *Conversation) start(c *Chunk) {
-	if v.message(c.MessageID) != nil {
+	m := v.message(c.MessageID)
+	if c.TurnID != "" {
+		v.begin(c.MessageID, m)
+	}
+	if m != nil {
 		return // a further turn of the same response
 	}
-	m := Message{
+	started := Message{
 		ID: c.MessageID, Role: RoleAssistant, Purpose: "assistant", Display: "visible",
 		SubmissionID: c.SubmissionID, TurnID: c.TurnID, Parts: []Part{},
 	}
 	if c.Metadata.Kind() == '{' {
-		m.Metadata = c.Metadata
+		started.Metadata = c.Metadata
 	}
-	v.Messages = append(v.Messages, m)
+	v.Messages = append(v.Messages, started)
+}
+
+// begin notes where the latest turn of a message begins. m is nil if the message
+// begins with it.
+func (v *Conversation) begin(id string, m *Message) {
+	if v.began == nil {
+		v.began = make(map[string]int)
+	}
+	v.began[id] = 0
+	if m != nil {
+		v.began[id] = len(m.Parts)
+	}
+}
+
+// retract drops what the latest turn of a message has said. Data parts stay: no
+// turn writes them.
+func (v *Conversation) retract(c *Chunk) {
+	m := v.message(c.MessageID)
+	if m == nil {
+		return
+	}
+	from, ok := v.began[c.MessageID]
+	if !ok || from > len(m.Parts) {
+		return
+	}
+	parts := slices.Clone(m.Parts[:from])
+	for _, p := range m.Parts[from:] {
+		if p.Type != PartText && p.Type != PartReasoning {
+			parts = append(parts, p)
+		}
+	}
+	m.Parts = parts
 }
 
 // delta extends the last part if it is an open one of the same kind. A change
@@ -217,7 +256,7 @@ func (v *Conversation) toolResult(c *Chunk) {
 }
 
 func (v *Conversation) settle(c *Chunk) {
-	s := Settlement{SubmissionID: c.SubmissionID, Outcome: c.Outcome, Error: c.Error, AnsweredBy: c.AnsweredBy}
+	s := Settlement{SubmissionID: c.SubmissionID, Outcome: c.Outcome, Error: c.Error, AnsweredBy: c.AnsweredBy, Budget: c.Budget}
 	key := func(i int) string { return v.Settlements[i].SubmissionID }
 	if i, ok := v.settlements.find(s.SubmissionID, len(v.Settlements), key); ok {
 		v.Settlements[i] = s

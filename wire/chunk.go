@@ -23,6 +23,10 @@ const (
 	ChunkToolOutputError ChunkType = "tool-output-error"
 	ChunkCompleted       ChunkType = "message-completed"
 	ChunkSettled         ChunkType = "submission-settled"
+
+	// ChunkRetracted says that a turn of a message has come to nothing. It is no
+	// chunk of the wire: clients are sent the message as it is without the turn.
+	ChunkRetracted ChunkType = "turn-retracted"
 )
 
 // A Chunk is one change to a conversation. Type says which fields it has.
@@ -52,6 +56,7 @@ type Chunk struct {
 	Outcome        string         `json:"outcome,omitzero"`
 	Error          jsontext.Value `json:"error,omitzero"`
 	AnsweredBy     string         `json:"answeredBySubmissionId,omitzero"`
+	Budget         *Budget        `json:"budget,omitzero"`    // of a settlement
 	Timestamp      string         `json:"timestamp,omitzero"` // ISO 8601, milliseconds, UTC
 	Position       *Position      `json:"position,omitzero"`  // absent on a checkpoint
 }

@@ -1,6 +1,9 @@
 package wire
 
-import "net/http"
+import (
+	"net/http"
+	"time"
+)
 
 // A Code is the stable category of an [Error]. Branch on it; the words of a
 // message may change.
@@ -20,6 +23,8 @@ const (
 	CodeSubmissionConflict   Code = "submission_conflict"
 	CodeOffsetGone           Code = "stream_offset_gone"
 	CodeUnavailable          Code = "runtime_unavailable"
+	CodeOverloaded           Code = "overloaded"
+	CodeStoreUnavailable     Code = "store_unavailable"
 	CodeDamaged              Code = "conversation_damaged" // also ends a submission, when the conversation is repaired
 	CodeInternal             Code = "internal_error"
 )
@@ -30,6 +35,8 @@ const (
 	CodeSubmissionTimeout  Code = "submission_timeout"
 	CodeSubmissionExceeded Code = "submission_retry_exhausted"
 	CodeOperationFailed    Code = "operation_failed"
+	CodeOverflow           Code = "context_overflow"
+	CodeBudgetExceeded     Code = "budget_exceeded"
 	CodeToolInput          Code = "tool_input_validation"
 	CodeToolOutput         Code = "tool_output_validation"
 	CodeToolTimeout        Code = "tool_timeout"
@@ -47,6 +54,10 @@ type Error struct {
 	Details string         `json:"details"` // what to do about it
 	Meta    map[string]any `json:"meta,omitzero"`
 	Ref     string         `json:"ref,omitzero"` // names the log line that has the cause
+
+	// RetryAfter is when it may be worth while to try again, if that is known. Over
+	// HTTP it is the header Retry-After.
+	RetryAfter time.Duration `json:"-"`
 
 	Err error `json:"-"`
 }
@@ -85,7 +96,7 @@ func (e *Error) Status() int {
 		return http.StatusConflict
 	case CodeOffsetGone:
 		return http.StatusRequestedRangeNotSatisfiable
-	case CodeUnavailable:
+	case CodeUnavailable, CodeOverloaded, CodeStoreUnavailable:
 		return http.StatusServiceUnavailable
 	}
 	return http.StatusInternalServerError

@@ -2,7 +2,9 @@ package wire
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
+	"time"
 )
 
 // These are the errors that answer requests, in the words that clients of the
@@ -83,7 +85,59 @@ func Unavailable() *Error {
 	return &Error{
 		Code: CodeUnavailable, Message: "The runtime is shutting down.",
 		Details: "Send the request again; another process may take it.",
+		Meta:    map[string]any{"state": "draining"},
 	}
+}
+
+// Overloaded is the error for a message to a runtime that has more to do than it
+// can take on, for the reason: memory or backlog.
+func Overloaded(reason string, after time.Duration) *Error {
+	return &Error{
+		Code: CodeOverloaded, Message: "The runtime has more work than it can take on.",
+		Details: "The message was not accepted. Send it again later, under the same idempotency key if it has one.",
+		Meta:    map[string]any{"reason": reason, "retryAfter": seconds(after)}, RetryAfter: after,
+	}
+}
+
+// StoreUnavailable is the error for a request that failed because the runtime's
+// store cannot be reached, or does not answer. If the request would have changed
+// something, whether it has is not known.
+func StoreUnavailable(change bool, cause error) *Error {
+	e := &Error{
+		Code: CodeStoreUnavailable, Message: "The store of the runtime cannot be reached.",
+		Details: "Send the request again.", RetryAfter: storePatience, Err: cause,
+	}
+	if change {
+		e.Details = "Whether the request was accepted is not known. It is safe to send it again under the same idempotency key: it takes effect once."
+	}
+	e.Meta = map[string]any{"retryAfter": seconds(e.RetryAfter)}
+	return e
+}
+
+// StoreRefuses is the error for a request to a runtime whose store takes no more
+// writes until the program is started again.
+func StoreRefuses(cause error) *Error {
+	return &Error{
+		Code: CodeStoreUnavailable, Message: "The store of the runtime takes no more writes.",
+		Details: "The request was not accepted. Send it again; another process may take it.",
+		Meta:    map[string]any{"retryAfter": seconds(storePatience)}, RetryAfter: storePatience, Err: cause,
+	}
+}
+
+// storePatience is about what a database takes to come back, or another one to
+// take its place, that does so by itself.
+const storePatience = 5 * time.Second
+
+// seconds is d in whole seconds, at least one.
+func seconds(d time.Duration) int64 { return max(1, int64((d+time.Second-1)/time.Second)) }
+
+// RetryAfterSeconds is the value of the header Retry-After, or 0 if trying again is
+// of no use by itself.
+func (e *Error) RetryAfterSeconds() int64 {
+	if e.Status() != http.StatusServiceUnavailable {
+		return 0
+	}
+	return seconds(e.RetryAfter)
 }
 
 // ConversationDamaged is the error for a message to a conversation whose record

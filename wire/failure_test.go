@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/google/go-cmp/cmp"
@@ -146,12 +147,41 @@ func TestStatus(t *testing.T) {
 		wire.CodeSubmissionConflict:   http.StatusConflict,
 		wire.CodeOffsetGone:           http.StatusRequestedRangeNotSatisfiable,
 		wire.CodeUnavailable:          http.StatusServiceUnavailable,
+		wire.CodeOverloaded:           http.StatusServiceUnavailable,
+		wire.CodeStoreUnavailable:     http.StatusServiceUnavailable,
 		wire.CodeInternal:             http.StatusInternalServerError,
 		"something_new":               http.StatusInternalServerError,
 	}
 	for code, want := range tests {
 		if got := (&wire.Error{Code: code}).Status(); got != want {
 			t.Errorf("Status of %s = %d, want %d", code, got, want)
+		}
+	}
+}
+
+// When to try again is told with what trying again may help, in whole seconds that
+// are not too few, beside the header also in the body: clients may not see headers.
+func TestRetryAfter(t *testing.T) {
+	tests := []struct {
+		err  *wire.Error
+		want int64
+		meta any
+	}{
+		{wire.Overloaded("backlog", 0), 1, int64(1)},
+		{wire.Overloaded("backlog", time.Second), 1, int64(1)},
+		{wire.Overloaded("memory", 2100*time.Millisecond), 3, int64(3)},
+		{wire.StoreUnavailable(true, io.EOF), 5, int64(5)},
+		{wire.StoreRefuses(io.EOF), 5, int64(5)},
+		{wire.Unavailable(), 1, nil},
+		{wire.StreamNotFound("x"), 0, nil},
+		{wire.Internal("ref", io.EOF), 0, nil},
+	}
+	for _, tt := range tests {
+		if got := tt.err.RetryAfterSeconds(); got != tt.want || tt.err.Meta["retryAfter"] != tt.meta {
+			t.Errorf("%s: %d s, %v in the body; want %d, %v", tt.err.Code, got, tt.err.Meta, tt.want, tt.meta)
+		}
+		if strings.Contains(string(tt.err.Encode()), "EOF") {
+			t.Errorf("clients are told of the cause: %s", tt.err.Encode())
 		}
 	}
 }

@@ -92,4 +92,11 @@ type Settlement struct {
 	Outcome      string         `json:"outcome"` // completed, failed, aborted
 	Error        jsontext.Value `json:"error,omitzero"`
 	AnsweredBy   string         `json:"answeredBySubmissionId,omitzero"`
+	Budget       *Budget        `json:"budget,omitzero"` // the limit that ended the response, when one did
+}
+
+// A Budget names the limit of an agent's budget that was reached.
+type Budget struct {
+	Scope string `json:"scope"` // submission, instance
+	Limit string `json:"limit"` // turns, tool_calls, tokens, dollars, wall_time
 }
