@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 )
 
 // A BatchError says that one batch of a journal cannot be read.
@@ -24,9 +25,15 @@ func (e *BatchError) Unwrap() error { return e.Err }
 // A batch that cannot be read comes as a [*BatchError] and a Batch that has only
 // its offset; the next ones follow. Any other error ends the range.
 func Batches(ctx context.Context, s Store, addr Address, after int64) iter.Seq2[Batch, error] {
+	return BatchesUpTo(ctx, s, addr, after, math.MaxInt64)
+}
+
+// BatchesUpTo is [Batches] up to an offset. It reads no more of the journal than
+// it needs for that.
+func BatchesUpTo(ctx context.Context, s Store, addr Address, after, upTo int64) iter.Seq2[Batch, error] {
 	return func(yield func(Batch, error) bool) {
-		w := walk{store: s, addr: addr, after: max(after, -1), limit: maxWalk}
-		for more := true; more; {
+		w := walk{store: s, addr: addr, after: max(after, -1), upTo: upTo, limit: maxWalk}
+		for more := w.after < upTo; more; {
 			var err error
 			if more, err = w.page(ctx, yield); err != nil {
 				yield(Batch{}, err)
@@ -45,17 +52,22 @@ type walk struct {
 	store Store
 	addr  Address
 	after int64 // the last offset that was handed on
+	upTo  int64
 	bad   int64 // a batch up to this offset cannot be read, if it is above after
 	limit int
 }
 
 // page hands on the next batches. It reports false at the end.
 func (w *walk) page(ctx context.Context, yield func(Batch, error) bool) (more bool, err error) {
-	p, err := w.store.Read(ctx, w.addr, w.after, w.limit)
+	limit := w.limit
+	if rest := w.upTo - w.after; rest > 0 && rest < int64(limit) { // it may overflow
+		limit = int(rest)
+	}
+	p, err := w.store.Read(ctx, w.addr, w.after, limit)
 	switch {
-	case errors.Is(err, ErrCorrupt) && w.limit > 1:
-		w.bad = w.after + int64(w.limit)
-		w.limit /= 2
+	case errors.Is(err, ErrCorrupt) && limit > 1:
+		w.bad = w.after + int64(limit)
+		w.limit = limit / 2
 		return true, nil
 	case errors.Is(err, ErrCorrupt):
 		return w.damaged(ctx, err, yield)
@@ -63,7 +75,10 @@ func (w *walk) page(ctx context.Context, yield func(Batch, error) bool) (more bo
 		return false, err
 	}
 	for _, b := range p.Batches {
-		w.after = b.Offset
+		if b.Offset > w.upTo {
+			return false, nil
+		}
+		w.after = b.Last()
 		if !yield(b, nil) {
 			return false, nil
 		}
@@ -75,7 +90,7 @@ func (w *walk) page(ctx context.Context, yield func(Batch, error) bool) (more bo
 	if w.bad > w.after {
 		w.limit = max(int(w.bad-w.after)/2, 1)
 	}
-	return w.after < p.Head, nil
+	return w.after < min(p.Head, w.upTo), nil
 }
 
 // damaged hands on that the next batch cannot be read.
@@ -89,5 +104,5 @@ func (w *walk) damaged(ctx context.Context, cause error, yield func(Batch, error
 	}
 	w.after++
 	w.bad, w.limit = 0, maxWalk
-	return yield(Batch{Offset: w.after}, &BatchError{Offset: w.after, Err: cause}) && w.after < in.Head, nil
+	return yield(Batch{Offset: w.after}, &BatchError{Offset: w.after, Err: cause}) && w.after < min(in.Head, w.upTo), nil
 }

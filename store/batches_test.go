@@ -98,6 +98,57 @@ func TestBatches(t *testing.T) {
 	}
 }
 
+// No more is read than is asked for.
+func TestBatchesUpTo(t *testing.T) {
+	for _, tt := range []struct {
+		after, upTo int64
+		bad         []int64
+		first, last int64 // what comes; first is above last for nothing
+		reads       int   // batches at most
+	}{
+		{after: -1, upTo: 5, first: 0, last: 5, reads: 6},
+		{after: 3, upTo: 4, first: 4, last: 4, reads: 1},
+		{after: 3, upTo: 3, first: 4, last: 3, reads: 0},
+		{after: 9, upTo: 3, first: 4, last: 3, reads: 0},
+		{after: 1990, upTo: 5000, first: 1991, last: 2000, reads: 10},
+		{after: -1, upTo: 1500, first: 0, last: 1500, reads: 1501},
+		{after: 3, upTo: 8, bad: []int64{6}, first: 4, last: 8, reads: 20},
+		{after: 3, upTo: 8, bad: []int64{8}, first: 4, last: 8, reads: 20},
+		{after: 3, upTo: 8, bad: []int64{9}, first: 4, last: 8, reads: 5},
+	} {
+		s := &countedPages{Store: &spoiled{Store: journal(t, 2000), bad: tt.bad}}
+		next := tt.first
+		for b, err := range store.BatchesUpTo(t.Context(), s, addr, tt.after, tt.upTo) {
+			var damage *store.BatchError
+			if err != nil && !errors.As(err, &damage) || (err != nil) != slices.Contains(tt.bad, b.Offset) {
+				t.Errorf("%+v: batch %d: %v", tt, b.Offset, err)
+			}
+			if b.Offset != next {
+				t.Errorf("%+v: batch %d follows %d", tt, b.Offset, next-1)
+			}
+			next = b.Offset + 1
+		}
+		if next != tt.last+1 {
+			t.Errorf("%+v: it ended before %d", tt, next)
+		}
+		if s.batches > tt.reads {
+			t.Errorf("%+v: %d batches were read, want at most %d", tt, s.batches, tt.reads)
+		}
+	}
+}
+
+// countedPages counts the batches of the pages that are read.
+type countedPages struct {
+	store.Store
+	batches int
+}
+
+func (s *countedPages) Read(ctx context.Context, addr store.Address, after int64, limit int) (store.Page, error) {
+	p, err := s.Store.Read(ctx, addr, after, limit)
+	s.batches += len(p.Batches)
+	return p, err
+}
+
 func TestBatchesStop(t *testing.T) {
 	s := journal(t, 10)
 	for b := range store.Batches(t.Context(), s, addr, -1) {

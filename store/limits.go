@@ -14,7 +14,7 @@ const (
 	MaxBatch = 64 << 20
 	// MaxAttachment bounds the data of one attachment, in bytes.
 	MaxAttachment = 64 << 20
-	// MaxAttachments bounds the attachments of one admission.
+	// MaxAttachments bounds the attachments of one admission or write.
 	MaxAttachments = 256
 	// MaxName bounds agent names, instance ids, submission ids and every other
 	// short string, and identities, in bytes.
@@ -115,7 +115,7 @@ func (w *Write) Validate() error {
 			return err
 		}
 	}
-	return nil
+	return validAttachments(w.Attachments)
 }
 
 // ValidatePayload reports whether p can be the payload of a batch.

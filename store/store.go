@@ -63,14 +63,20 @@ type Store interface {
 	// offset and this one.
 	//
 	// It is refused with ErrFenced if lease is not the instance's current
-	// ownership, and with ErrSettled if it settles a submission that is
-	// unknown or already settled. A refused append writes nothing.
+	// ownership, with ErrSettled if it settles a submission that is unknown or
+	// already settled, and with ErrConflict if an attachment's id stands for
+	// other bytes. A refused append writes nothing.
 	Append(ctx context.Context, lease Lease, w Write) (int64, error)
 
 	// Read returns up to limit batches with offsets greater than after, in
 	// order and without a gap; after is -1 to read from the start. The page's
 	// Instance is as of the same moment. It fails with ErrNotFound if there is
 	// no such instance.
+	//
+	// Without a gap means that each batch begins where the one before it ends,
+	// see [Batch.Last]. If after lies within what one batch stands for, the first
+	// one is that behind it: its offset is then not after+1, which says that what
+	// lay between is not to be had any more.
 	//
 	// A page also ends before its payloads exceed PageBytes, but holds at least
 	// one batch if there is one: a reader has reached the end when the last
@@ -90,9 +96,12 @@ type Store interface {
 	Attachment(ctx context.Context, addr Address, id string) (Attachment, error)
 
 	// Claim gives node the ownership of up to limit instances that have
-	// unsettled submissions and no live owner, each under a new epoch. It is
-	// refused with ErrNoLease unless the node holds a node lease, see Renew.
-	Claim(ctx context.Context, node string, limit int) ([]Lease, error)
+	// unsettled submissions and no live owner, each under a new epoch. If agents
+	// are named, only their instances count: of processes that share a store, not
+	// all need have the same agents. A [Sharer] gives those first that have waited
+	// longest: since they had nothing unsettled, or since the latest settlement. It
+	// is refused with ErrNoLease unless the node holds a node lease, see Renew.
+	Claim(ctx context.Context, node string, limit int, agents ...string) ([]Lease, error)
 
 	// Take gives node the ownership of one instance under a new epoch,
 	// whether or not it has work. It is refused with ErrOwned while another
@@ -190,6 +199,9 @@ type Lease struct {
 type Write struct {
 	Payload []byte
 	Settle  []Settlement // submissions that this batch settles
+
+	// Attachments are stored with the batch, under the rules of Admit.
+	Attachments []Attachment
 }
 
 // A Settlement ends one submission.
@@ -209,7 +221,14 @@ type Batch struct {
 	Offset  int64
 	Epoch   int64 // of the owner that wrote it; 0 for intake
 	Payload []byte
+
+	// Span is how many offsets after its own the batch stands for, whose batches
+	// it has taken the place of. It is 0 unless the store is a [Pruner].
+	Span int64
 }
+
+// Last returns the last offset that the batch stands for.
+func (b Batch) Last() int64 { return b.Offset + b.Span }
 
 // An Instance is an instance's index row.
 type Instance struct {
@@ -236,14 +255,6 @@ type Attachment struct {
 	Filename  string
 	Digest    [32]byte // SHA-256 of Data
 	Data      []byte
-}
-
-// A Notifier is a store that can say when an instance's journal has grown by
-// another process's write. Without it, readers of other processes poll.
-type Notifier interface {
-	// Notify calls fn with the address of each instance that grew, until ctx
-	// ends. It may call it too often, and must not call it concurrently.
-	Notify(ctx context.Context, fn func(Address)) error
 }
 
 // A Lister is a store that can say what it holds, for the tools of an operator.
@@ -282,6 +293,11 @@ var (
 	ErrReadOnly = errors.New("store: opened for reading only")
 	// ErrNoLease means that the node's own lease is missing or has lapsed.
 	ErrNoLease = errors.New("store: node has no live lease")
+	// ErrUnavailable means that the store cannot be reached, or does not answer in
+	// time, for a reason that may pass: another try may succeed. If the call was a
+	// write, it may have been done all the same. A store that is a file of this
+	// process has no use for it.
+	ErrUnavailable = errors.New("store: cannot be reached")
 	// ErrClosed means that the store has been closed.
 	ErrClosed = errors.New("store: closed")
 	// ErrPoisoned means that an earlier write went wrong in a way that leaves

@@ -42,12 +42,16 @@ type data struct {
 
 	// open lists the instances with unsettled submissions, so that a claim
 	// does not visit all the others.
-	open map[*instance]struct{}
+	open  map[*instance]struct{}
+	turns int // see instance.ready
+
+	listeners []*listener
 }
 
 type instance struct {
 	addr        store.Address
-	seq         int // order of creation
+	ready       int       // when it began to wait for its turn, in order
+	since       time.Time // the same, by the clock
 	uid         string
 	incarnation string
 	batches     []store.Batch
@@ -55,6 +59,7 @@ type instance struct {
 	unsettled   int
 	attachments map[string]store.Attachment
 	blobs       map[[sha256.Size]byte][]byte // data of attachments
+	checkpoints []store.Checkpoint           // by offset
 }
 
 type submission struct {
@@ -78,7 +83,7 @@ func New() *Store {
 func (s *Store) Reopen() *Store {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.closed = true
+	s.end()
 	s.owners = owners.New[*instance](s.owners.Epoch())
 	return &Store{data: s.data}
 }
@@ -87,7 +92,7 @@ func (s *Store) Reopen() *Store {
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.closed = true
+	s.end()
 	return nil
 }
 
@@ -128,7 +133,7 @@ func (s *Store) Admit(ctx context.Context, a *store.Admission) (store.Receipt, e
 			return r, nil
 		}
 	}
-	if err := cmp.Or(a.CheckCondition(uid), in.attachable(a)); err != nil {
+	if err := cmp.Or(a.CheckCondition(uid), in.attachable(a.Address, a.Attachments)); err != nil {
 		return store.Receipt{}, err
 	}
 	if in == nil {
@@ -144,21 +149,24 @@ func (s *Store) Admit(ctx context.Context, a *store.Admission) (store.Receipt, e
 		identity: bytes.Clone(a.Identity),
 	}
 	in.submissions[a.Submission] = sub
-	in.unsettled++
+	if in.unsettled++; in.unsettled == 1 {
+		s.waits(in)
+	}
 	s.open[in] = struct{}{}
 
 	r := in.receipt(sub)
 	if epoch, ok := s.owners.Claim(in, a.Node); ok {
 		r.Lease = &store.Lease{Address: in.addr, Node: a.Node, Epoch: epoch}
 	}
+	s.tellGrown(in)
 	return r, nil
 }
 
 // attachable checks that every attachment id stands for one content. in may be
 // nil.
-func (in *instance) attachable(a *store.Admission) error {
-	seen := make(map[string][sha256.Size]byte, len(a.Attachments))
-	for _, at := range a.Attachments {
+func (in *instance) attachable(addr store.Address, as []store.Attachment) error {
+	seen := make(map[string][sha256.Size]byte, len(as))
+	for _, at := range as {
 		digest, ok := seen[at.ID]
 		if !ok && in != nil {
 			var old store.Attachment
@@ -166,7 +174,7 @@ func (in *instance) attachable(a *store.Admission) error {
 			digest = old.Digest
 		}
 		if ok && digest != at.Digest {
-			return fmt.Errorf("attachment %q of %v: %w", at.ID, a.Address, store.ErrConflict)
+			return fmt.Errorf("attachment %q of %v: %w", at.ID, addr, store.ErrConflict)
 		}
 		seen[at.ID] = at.Digest
 	}
@@ -176,7 +184,6 @@ func (in *instance) attachable(a *store.Admission) error {
 func (s *Store) create(addr store.Address, b *store.Birth) *instance {
 	in := &instance{
 		addr:        addr,
-		seq:         len(s.instances),
 		uid:         b.UID,
 		incarnation: b.Incarnation,
 		submissions: make(map[string]*submission),
@@ -186,8 +193,22 @@ func (s *Store) create(addr store.Address, b *store.Birth) *instance {
 	return in
 }
 
+// head returns the newest offset, or -1.
+func (in *instance) head() int64 {
+	if len(in.batches) == 0 {
+		return -1
+	}
+	return in.batches[len(in.batches)-1].Last()
+}
+
+// above returns where in batches the first one with a greater offset is.
+func (in *instance) above(offset int64) int {
+	n, _ := slices.BinarySearchFunc(in.batches, offset+1, func(b store.Batch, o int64) int { return cmp.Compare(b.Offset, o) })
+	return n
+}
+
 func (in *instance) append(epoch int64, payload []byte) int64 {
-	offset := int64(len(in.batches))
+	offset := in.head() + 1
 	in.batches = append(in.batches, store.Batch{Offset: offset, Epoch: epoch, Payload: bytes.Clone(payload)})
 	return offset
 }
@@ -225,7 +246,7 @@ func (in *instance) row() store.Instance {
 		Address:     in.addr,
 		UID:         in.uid,
 		Incarnation: in.incarnation,
-		Head:        int64(len(in.batches)) - 1,
+		Head:        in.head(),
 		Unsettled:   in.unsettled,
 	}
 }
@@ -244,6 +265,7 @@ func (s *Store) Abort(ctx context.Context, addr store.Address, payload []byte) (
 		return false, nil
 	}
 	in.append(0, payload)
+	s.tellGrown(in)
 	return true, nil
 }
 
@@ -269,6 +291,10 @@ func (s *Store) Append(ctx context.Context, lease store.Lease, w store.Write) (i
 		}
 		seen[st.Submission] = struct{}{}
 	}
+	if err := in.attachable(lease.Address, w.Attachments); err != nil {
+		return 0, err
+	}
+	in.attach(w.Attachments)
 	offset := in.append(lease.Epoch, w.Payload)
 	for _, st := range w.Settle {
 		sub := in.submissions[st.Submission]
@@ -276,8 +302,17 @@ func (s *Store) Append(ctx context.Context, lease store.Lease, w store.Write) (i
 	}
 	if in.unsettled -= len(w.Settle); in.unsettled == 0 {
 		delete(s.open, in)
+	} else if len(w.Settle) > 0 {
+		s.waits(in)
 	}
+	s.tellGrown(in)
 	return offset, nil
+}
+
+// waits puts an instance behind all others that have work.
+func (s *Store) waits(in *instance) {
+	s.turns++
+	in.ready, in.since = s.turns, time.Now()
 }
 
 // Read implements [store.Store].
@@ -291,9 +326,8 @@ func (s *Store) Read(ctx context.Context, addr store.Address, after int64, limit
 		return store.Page{}, fmt.Errorf("read %v: %w", addr, store.ErrNotFound)
 	}
 	p := store.Page{Instance: in.row()}
-	from := min(max(after+1, 0), int64(len(in.batches)))
 	size := 0
-	for i, b := range in.batches[from:] {
+	for i, b := range in.batches[in.above(after):] {
 		if size += len(b.Payload); i > 0 && (i == limit || size > store.PageBytes) {
 			break
 		}
@@ -388,7 +422,7 @@ func (s *Store) Attachment(ctx context.Context, addr store.Address, id string) (
 }
 
 // Claim implements [store.Store]. It gives away the oldest instances first.
-func (s *Store) Claim(ctx context.Context, node string, limit int) ([]store.Lease, error) {
+func (s *Store) Claim(ctx context.Context, node string, limit int, agents ...string) ([]store.Lease, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
@@ -398,11 +432,11 @@ func (s *Store) Claim(ctx context.Context, node string, limit int) ([]store.Leas
 	}
 	var free []*instance
 	for in := range s.open {
-		if s.owners.Free(in) {
+		if s.owners.Free(in) && of(in, agents) {
 			free = append(free, in)
 		}
 	}
-	slices.SortFunc(free, func(a, b *instance) int { return cmp.Compare(a.seq, b.seq) })
+	slices.SortFunc(free, func(a, b *instance) int { return cmp.Compare(a.ready, b.ready) })
 
 	var leases []store.Lease
 	for _, in := range free[:min(len(free), max(limit, 0))] {
@@ -439,6 +473,12 @@ func (s *Store) Renew(ctx context.Context, node string, ttl time.Duration) error
 	return s.owners.Renew(node, ttl)
 }
 
+// RenewAt implements [store.Timekeeper].
+func (s *Store) RenewAt(ctx context.Context, node string, ttl time.Duration) (time.Time, error) {
+	err := s.Renew(ctx, node, ttl)
+	return time.Now(), err
+}
+
 // Release implements [store.Store].
 func (s *Store) Release(ctx context.Context, leases ...store.Lease) error {
 	if err := s.enter(ctx); err != nil {
@@ -446,8 +486,8 @@ func (s *Store) Release(ctx context.Context, leases ...store.Lease) error {
 	}
 	defer s.mu.Unlock()
 	for _, l := range leases {
-		if in := s.instances[l.Address]; in != nil {
-			s.owners.Release(in, l.Node, l.Epoch)
+		if in := s.instances[l.Address]; in != nil && s.owners.Release(in, l.Node, l.Epoch) {
+			s.tellFreed(in)
 		}
 	}
 	return nil

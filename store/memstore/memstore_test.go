@@ -15,7 +15,20 @@ func TestContract(t *testing.T) {
 			return s.(*memstore.Store).Reopen()
 		},
 		Exclusive: true,
+		Another: func(_ *testing.T, s store.Store) store.Store {
+			return s.(*memstore.Store).Share()
+		},
 	})
+}
+
+// TestTakeovers makes processes take instances from each other ten thousand times.
+func TestTakeovers(t *testing.T) {
+	n := 10_000
+	if testing.Short() {
+		n = 1000
+	}
+	s := memstore.New()
+	storetest.Takeovers(t, func(*testing.T) store.Store { return s.Share() }, n)
 }
 
 func TestModel(t *testing.T) {

@@ -18,6 +18,11 @@ var attachmentChecks = []check{
 		run:  checkAttachmentIDs,
 	},
 	{
+		name: "OwnerAttachments",
+		rule: "An owner's batch may bring attachments, which are there when the batch is; a refused append leaves none.",
+		run:  checkOwnerAttachments,
+	},
+	{
 		name: "LargeAttachment",
 		rule: "An attachment of several megabytes is kept byte for byte.",
 		run:  checkLargeAttachment,
@@ -88,6 +93,45 @@ func checkAttachmentIDs(k *kit) {
 			k.Errorf("Attachment %s = %q, %v, want %q", id, got.Data, err, want)
 		}
 	}
+}
+
+func checkOwnerAttachments(k *kit) {
+	a := admission(addr, "s1")
+	a.Attachments = []store.Attachment{attachment("admitted", "by a sender")}
+	k.admit(a)
+	k.renew("n1")
+	l := k.take("n1", addr)
+	write := func(l store.Lease, settle string, as ...store.Attachment) error {
+		w := store.Write{Payload: []byte("work"), Attachments: as}
+		if settle != "" {
+			w.Settle = []store.Settlement{{Submission: settle, Outcome: "completed"}}
+		}
+		_, err := k.Append(k.Context(), l, w)
+		return err
+	}
+	if err := write(l, "", attachment("one", "first"), attachment("two", ""), attachment("admitted", "by a sender")); err != nil {
+		k.Fatal(err)
+	}
+	for id, want := range map[string]string{"one": "first", "two": "", "admitted": "by a sender"} {
+		got, err := k.Attachment(k.Context(), addr, id)
+		if err != nil || string(got.Data) != want {
+			k.Errorf("Attachment %s = %q, %v, want %q", id, got.Data, err, want)
+		}
+	}
+	stale := l
+	l = k.take("n1", addr)
+	k.unchanged("a refused append", addr, []string{"s1"}, func() {
+		k.refused("an old owner's", write(stale, "", attachment("new", "new")), store.ErrFenced)
+		k.refused("one that settles what is not there", write(l, "s9", attachment("new", "new")), store.ErrSettled)
+		k.refused("other bytes under a known id", write(l, "s1", attachment("new", "new"), attachment("one", "different")), store.ErrConflict)
+		k.refused("other bytes under an id of a sender", write(l, "", attachment("admitted", "different")), store.ErrConflict)
+		bad := attachment("new", "new")
+		bad.Digest[0]++
+		k.refused("a wrong digest", write(l, "", bad), store.ErrInvalid)
+		k.refused("too many", write(l, "", make([]store.Attachment, store.MaxAttachments+1)...), store.ErrTooLarge)
+	})
+	_, err := k.Attachment(k.Context(), addr, "new")
+	k.refused("an attachment of a refused append", err, store.ErrNotFound)
 }
 
 func checkLargeAttachment(k *kit) {

@@ -52,6 +52,16 @@ func (k *kit) calls(ctx context.Context, s store.Store, l store.Lease) map[strin
 		_, errs["Instances"] = lister.Instances(ctx, store.Address{}, 10)
 		_, errs["Unsettled"] = lister.Unsettled(ctx, l.Address)
 	}
+	if sharer, ok := s.(store.Sharer); ok {
+		errs["Watch"] = sharer.Watch(ctx, []store.Address{l.Address})
+		_, errs["Heads"] = sharer.Heads(ctx, []store.Address{l.Address})
+		_, errs["Owned"] = sharer.Owned(ctx, l.Node, store.Address{}, 10)
+		_, errs["Unowned"] = sharer.Unowned(ctx, 10)
+	}
+	if surveyor, ok := s.(store.Surveyor); ok {
+		_, errs["Nodes"] = surveyor.Nodes(ctx)
+		_, errs["Work"] = surveyor.Work(ctx, 10)
+	}
 	return errs
 }
 

@@ -19,7 +19,8 @@ import (
 type kit struct {
 	*testing.T
 	store.Store
-	opts *Options
+	opts  *Options
+	timed bool // leases lapse in this check
 }
 
 // addr is the instance that most checks use.
@@ -89,9 +90,9 @@ func (k *kit) take(node string, a store.Address) store.Lease {
 	return l
 }
 
-func (k *kit) claim(node string, limit int) []store.Lease {
+func (k *kit) claim(node string, limit int, agents ...string) []store.Lease {
 	k.Helper()
-	ls, err := k.Claim(k.Context(), node, limit)
+	ls, err := k.Claim(k.Context(), node, limit, agents...)
 	if err != nil {
 		k.Fatalf("Claim for %s: %v", node, err)
 	}
@@ -129,22 +130,24 @@ func (k *kit) submission(a store.Address, id string) store.Submission {
 func (k *kit) journal(a store.Address) []store.Batch {
 	k.Helper()
 	var all []store.Batch
+	next := int64(0)
 	for {
-		p, err := k.Read(k.Context(), a, int64(len(all))-1, 0)
+		p, err := k.Read(k.Context(), a, next-1, 0)
 		if err != nil {
 			k.Fatalf("Read %v: %v", a, err)
 		}
 		for _, b := range p.Batches {
-			if b.Offset != int64(len(all)) {
-				k.Fatalf("Read %v: batch %d follows batch %d", a, b.Offset, len(all)-1)
+			if b.Offset != next {
+				k.Fatalf("Read %v: batch %d follows batch %d", a, b.Offset, next-1)
 			}
 			all = append(all, b)
+			next = b.Last() + 1
 		}
-		if int64(len(all)) > p.Head {
+		if next > p.Head {
 			return all
 		}
 		if len(p.Batches) == 0 {
-			k.Fatalf("Read %v after %d: no batches, but the head is %d", a, len(all)-1, p.Head)
+			k.Fatalf("Read %v after %d: no batches, but the head is %d", a, next-1, p.Head)
 		}
 	}
 }

@@ -21,6 +21,11 @@ var ownerChecks = []check{
 		run:  checkClaim,
 	},
 	{
+		name: "ClaimOfAgents",
+		rule: "A claim that names agents gives only their instances, and as many of them as the limit allows.",
+		run:  checkClaimOfAgents,
+	},
+	{
 		name: "RacingClaims",
 		rule: "Two claims never both get an instance.",
 		run:  checkRacingClaims,
@@ -103,21 +108,44 @@ func checkClaim(k *kit) {
 
 	equal(k, "claims with limit 0", len(k.claim("n1", 0)), 0)
 	var sizes []int
-	epochs := make(map[int64]bool)
 	for range 4 {
 		ls := k.claim("n1", 10)
 		sizes = append(sizes, len(ls))
 		for _, l := range ls {
-			if !want[l.Address] || l.Node != "n1" || l.Epoch <= 0 || epochs[l.Epoch] {
+			if !want[l.Address] || l.Node != "n1" || l.Epoch <= 0 {
 				k.Errorf("claimed %+v", l)
 			}
 			delete(want, l.Address)
-			epochs[l.Epoch] = true
 			k.append(l, "work")
 		}
 	}
 	equal(k, "claims by call", sizes, []int{10, 10, 3, 0})
 	equal(k, "instances that were not claimed", len(want), 0)
+}
+
+func checkClaimOfAgents(k *kit) {
+	k.renew("n1")
+	agents := []string{"a", "b", "a/b", "c"}
+	for i := range 40 {
+		k.admit(admission(store.Address{Agent: agents[i%len(agents)], ID: fmt.Sprint(i)}, "s1"))
+	}
+	take := func(want int, limit int, agents ...string) {
+		k.Helper()
+		ls := k.claim("n1", limit, agents...)
+		equal(k, fmt.Sprintf("claims of %q", agents), len(ls), want)
+		for _, l := range ls {
+			if len(agents) > 0 && !slices.Contains(agents, l.Agent) {
+				k.Errorf("a claim of %q gave %v", agents, l.Address)
+			}
+			k.append(l, "work")
+		}
+	}
+	take(0, 100, "d", "A", "a ", "")
+	take(7, 7, "c")
+	take(3, 100, "d", "c", "c")
+	take(15, 15, "a", "b")
+	take(5, 100, "a", "b")
+	take(10, 100)
 }
 
 func checkRacingClaims(k *kit) {
@@ -235,9 +263,10 @@ func checkRelease(k *kit) {
 	}
 	claimed := k.claim("n2", 10)
 	equal(k, "claims after release", len(claimed), 2)
+	before := map[store.Address]int64{l.Address: l.Epoch, l1.Address: l1.Epoch}
 	for _, c := range claimed {
-		if c.Epoch <= max(l.Epoch, l1.Epoch) {
-			k.Errorf("claimed under epoch %d after %d and %d", c.Epoch, l.Epoch, l1.Epoch)
+		if c.Epoch <= before[c.Address] {
+			k.Errorf("claimed %v under epoch %d after %d", c.Address, c.Epoch, before[c.Address])
 		}
 	}
 	if err := k.Release(k.Context(), l, l1); err != nil {

@@ -24,6 +24,14 @@ type Options struct {
 	// so that what they owned can be claimed at once after Reopen.
 	Exclusive bool
 
+	// Another opens the same data a second time, as another process would while
+	// this one lives. Nil skips the checks of several processes.
+	Another func(t *testing.T, s store.Store) store.Store
+
+	// Takeovers is how many takeovers processes are made to have. Zero means a
+	// thousand, or fewer with -short.
+	Takeovers int
+
 	// Foreign tries to open, as a store, data that is not one or that a newer
 	// version wrote, and returns what came of it for each. Nil skips the check
 	// of the format stamp.
@@ -52,7 +60,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store, opts *Options) {
 	if opts == nil {
 		opts = new(Options)
 	}
-	for _, group := range [][]check{admitChecks, attachmentChecks, appendChecks, readChecks, listChecks, ownerChecks, closeChecks, persistChecks} {
+	for _, group := range [][]check{admitChecks, attachmentChecks, appendChecks, readChecks, listChecks, ownerChecks, closeChecks, persistChecks, checkpointChecks, pruneChecks, seizeChecks, copyChecks, sharedChecks} {
 		for _, c := range group {
 			t.Run(c.name, func(t *testing.T) { runCheck(t, c, open, opts) })
 		}
@@ -70,7 +78,7 @@ func runCheck(t *testing.T, c check, open func(t *testing.T) store.Store, opts *
 		}
 	})
 	body := func(t *testing.T) {
-		k := &kit{T: t, Store: open(t), opts: opts}
+		k := &kit{T: t, Store: open(t), opts: opts, timed: c.timed}
 		t.Cleanup(func() {
 			if err := k.Store.Close(); err != nil {
 				t.Errorf("Close: %v", err)
@@ -85,12 +93,13 @@ func runCheck(t *testing.T, c check, open func(t *testing.T) store.Store, opts *
 	body(t)
 }
 
-// ttl is how long node leases last in checks that let them lapse.
+// ttl is how long node leases last: in checks that let them lapse in real time
+// short, so that they take little of it.
 func (k *kit) ttl() time.Duration {
-	if k.opts.RealTime {
-		return 250 * time.Millisecond
+	if k.timed && k.opts.RealTime {
+		return time.Second
 	}
-	return 10 * time.Second
+	return time.Minute
 }
 
 // elapse lets time pass.

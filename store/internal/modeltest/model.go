@@ -1,6 +1,10 @@
 package modeltest
 
-import "github.com/flue-go/flue/store"
+import (
+	"slices"
+
+	"github.com/flue-go/flue/store"
+)
 
 // A model is the contract in its simplest form.
 type model struct {
@@ -54,6 +58,38 @@ func (in *instance) append(epoch int64, payload []byte) int64 {
 	in.row.Head++
 	in.batches = append(in.batches, store.Batch{Offset: in.row.Head, Epoch: epoch, Payload: payload})
 	return in.row.Head
+}
+
+// prune is what [store.Pruner] says.
+func (m *model) prune(l store.Lease, runs []store.Run) error {
+	if store.ValidateRuns(runs) != nil {
+		return store.ErrInvalid
+	}
+	if owner, ok := m.owners[l.Address]; !ok || owner != l {
+		return store.ErrFenced
+	}
+	in := m.instances[l.Address]
+	var left []store.Batch
+	at := 0
+	for _, r := range runs {
+		for at < len(in.batches) && in.batches[at].Offset < r.From {
+			left = append(left, in.batches[at])
+			at++
+		}
+		from := at
+		for at < len(in.batches) && in.batches[at].Offset <= r.To {
+			if b := in.batches[at]; b.Epoch == 0 || b.Epoch != in.batches[from].Epoch {
+				return store.ErrInvalid
+			}
+			at++
+		}
+		if from == at || in.batches[from].Offset != r.From || in.batches[at-1].Last() != r.To || r.To >= in.row.Head {
+			return store.ErrInvalid
+		}
+		left = append(left, store.Batch{Offset: r.From, Epoch: in.batches[from].Epoch, Payload: r.Payload, Span: r.To - r.From})
+	}
+	in.batches = append(left, in.batches[at:]...)
+	return nil
 }
 
 type admitted struct {
@@ -131,13 +167,14 @@ func (m *model) append(l store.Lease, w store.Write) (int64, error) {
 	return offset, nil
 }
 
-func (m *model) claimable(node string) ([]store.Address, error) {
+func (m *model) claimable(node string, agents []string) ([]store.Address, error) {
 	if !m.alive(node) {
 		return nil, store.ErrNoLease
 	}
 	var free []store.Address
 	for addr, in := range m.instances {
-		if in.row.Unsettled > 0 && m.free(addr) {
+		wanted := len(agents) == 0 || slices.Contains(agents, addr.Agent)
+		if wanted && in.row.Unsettled > 0 && m.free(addr) {
 			free = append(free, addr)
 		}
 	}

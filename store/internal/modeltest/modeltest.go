@@ -32,6 +32,7 @@ func Check(t *testing.T, open func(t *testing.T) store.Store, reopen func(t *tes
 			"admit":   m.admit,
 			"abort":   m.abort,
 			"append":  m.append,
+			"prune":   m.prune,
 			"claim":   m.claim,
 			"take":    m.take,
 			"renew":   m.renew,
@@ -168,14 +169,29 @@ func (m *machine) append(t *rapid.T) {
 	same(t, "offset", got, want)
 }
 
+func (m *machine) prune(t *rapid.T) {
+	p, ok := m.store.(store.Pruner)
+	if !ok || len(m.leases) == 0 {
+		t.Skip("nothing can be pruned")
+	}
+	l := m.leases[len(m.leases)-1-rapid.IntRange(0, len(m.leases)-1).Draw(t, "lease")]
+	var runs []store.Run
+	for range rapid.IntRange(1, 2).Draw(t, "n") {
+		from := int64(rapid.IntRange(0, 10).Draw(t, "from"))
+		runs = append(runs, store.Run{From: from, To: from + int64(rapid.IntRange(0, 4).Draw(t, "length")), Payload: []byte("pruned")})
+	}
+	sameError(t, "Prune", p.Prune(m.ctx(), l, runs), m.model.prune(l, runs))
+}
+
 func (m *machine) claim(t *rapid.T) {
 	node := pick(t, "node", nodes)
 	limit := rapid.IntRange(0, 4).Draw(t, "limit")
-	want, wantErr := m.model.claimable(node)
-	got, err := m.store.Claim(m.ctx(), node, limit)
+	agents := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a", "b", "c"}), 0, 2, rapid.ID[string]).Draw(t, "agents")
+	want, wantErr := m.model.claimable(node, agents)
+	got, err := m.store.Claim(m.ctx(), node, limit, agents...)
 	sameError(t, "Claim", err, wantErr)
 	if len(got) != min(limit, len(want)) {
-		t.Fatalf("Claim with limit %d gave %v, claimable are %v", limit, got, want)
+		t.Fatalf("Claim of %q with limit %d gave %v, claimable are %v", agents, limit, got, want)
 	}
 	for _, l := range got {
 		i := slices.Index(want, l.Address)
@@ -245,7 +261,7 @@ func (m *machine) read(t *rapid.T) {
 func sameBatches(t *rapid.T, got, want []store.Batch) {
 	t.Helper()
 	if !slices.EqualFunc(got, want, func(a, b store.Batch) bool {
-		return a.Offset == b.Offset && a.Epoch == b.Epoch && string(a.Payload) == string(b.Payload)
+		return a.Offset == b.Offset && a.Span == b.Span && a.Epoch == b.Epoch && string(a.Payload) == string(b.Payload)
 	}) {
 		same(t, "batches", got, want)
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 // A Table maps instances, named by K, to the nodes that own them. It holds an
-// entry for each owned instance and each node with a live lease, and nothing
+// entry for each owned instance and each node that has held a lease lately, and nothing
 // for the others. It is safe for concurrent use, but a store must order changes
 // of ownership with its own writes: see [Table.Current].
 type Table[K comparable] struct {
@@ -39,6 +39,9 @@ func New[K comparable](last int64) *Table[K] {
 	}
 }
 
+// remembered is how long nodes are known after their leases have lapsed.
+const remembered = time.Hour
+
 // Renew makes the node's lease last for ttl from now.
 func (t *Table[K]) Renew(node string, ttl time.Duration) error {
 	if err := store.ValidateNode(node); err != nil {
@@ -50,10 +53,10 @@ func (t *Table[K]) Renew(node string, ttl time.Duration) error {
 	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	// A lapsed lease is the same as none. Names of nodes that are gone must not
-	// pile up.
+	// A lapsed lease is the same as none, but it may be of interest for a while.
+	// Names of nodes that are gone must not pile up.
 	for n, lapses := range t.nodes {
-		if !now.Before(lapses) {
+		if now.Sub(lapses) > remembered {
 			delete(t.nodes, n)
 		}
 	}
@@ -119,19 +122,59 @@ func (t *Table[K]) Take(k K, node string) (epoch int64, err error) {
 	return t.give(k, node), nil
 }
 
+// Seize is Take that does not mind a live owner.
+func (t *Table[K]) Seize(k K, node string) (epoch int64, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.alive(node) {
+		return 0, store.ErrNoLease
+	}
+	return t.give(k, node), nil
+}
+
 func (t *Table[K]) give(k K, node string) int64 {
 	t.epoch++
 	t.owned[k] = owner{node, t.epoch}
 	return t.epoch
 }
 
-// Release ends the ownership of k if the node holds it under this epoch.
-func (t *Table[K]) Release(k K, node string, epoch int64) {
+// Release ends the ownership of k if the node holds it under this epoch, and
+// reports whether it did.
+func (t *Table[K]) Release(k K, node string, epoch int64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.owned[k] == (owner{node, epoch}) {
-		delete(t.owned, k)
+	if t.owned[k] != (owner{node, epoch}) {
+		return false
 	}
+	delete(t.owned, k)
+	return true
+}
+
+// An Owner is who owns something.
+type Owner struct {
+	Node  string
+	Epoch int64
+	Live  bool // the node's lease has not lapsed
+}
+
+// Owner returns the owner of k, and false if there is none.
+func (t *Table[K]) Owner(k K) (Owner, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	o, ok := t.owned[k]
+	return Owner{o.node, o.epoch, t.alive(o.node)}, ok
+}
+
+// Nodes returns how long the lease of each node still lasts. It is negative for
+// those whose leases have lapsed, which are known for an hour.
+func (t *Table[K]) Nodes() map[string]time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	nodes := make(map[string]time.Duration, len(t.nodes))
+	for name, lapses := range t.nodes {
+		nodes[name] = time.Until(lapses)
+	}
+	return nodes
 }
 
 // Len returns the number of owned instances.

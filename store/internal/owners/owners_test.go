@@ -83,6 +83,36 @@ func TestLeases(t *testing.T) {
 	})
 }
 
+func TestOwnersAndNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tab := owners.New[int](0)
+		if o, ok := tab.Owner(1); ok {
+			t.Errorf("nobody's is owned by %+v", o)
+		}
+		renew(t, tab, "n1", time.Minute)
+		epoch, _ := tab.Claim(1, "n1")
+		if o, ok := tab.Owner(1); !ok || o != (owners.Owner{Node: "n1", Epoch: epoch, Live: true}) {
+			t.Errorf("Owner = %+v, %v", o, ok)
+		}
+		time.Sleep(2 * time.Minute)
+		if o, ok := tab.Owner(1); !ok || o.Live {
+			t.Errorf("after the lapse Owner = %+v, %v", o, ok)
+		}
+		renew(t, tab, "n2", time.Minute)
+		if got := tab.Nodes(); len(got) != 2 || got["n1"] != -time.Minute || got["n2"] != time.Minute {
+			t.Errorf("Nodes = %v", got)
+		}
+		if tab.Release(1, "n1", epoch+1) || !tab.Release(1, "n1", epoch) || tab.Release(1, "n1", epoch) {
+			t.Error("Release does not say what it has done")
+		}
+		time.Sleep(time.Hour)
+		renew(t, tab, "n3", time.Minute)
+		if got := tab.Nodes(); len(got) != 2 || got["n2"] != -59*time.Minute || got["n3"] != time.Minute {
+			t.Errorf("an hour later Nodes = %v", got)
+		}
+	})
+}
+
 func TestRenewRefusesNonsense(t *testing.T) {
 	tab := owners.New[int](0)
 	for _, tt := range []struct {

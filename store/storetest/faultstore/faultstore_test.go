@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -44,6 +45,7 @@ func TestModes(t *testing.T) {
 		{faultstore.Before, 1, 1},
 		{faultstore.After, 2, 2},
 		{faultstore.Late, 1, 2},
+		{faultstore.Torn, 2, 2},
 	} {
 		t.Run(string(tt.mode), func(t *testing.T) {
 			ctx := t.Context()
@@ -67,6 +69,23 @@ func TestModes(t *testing.T) {
 				t.Errorf("third write: %v", err)
 			}
 		})
+	}
+}
+
+// Of a torn write there is half of the payload.
+func TestTorn(t *testing.T) {
+	inner := memstore.New()
+	s := faultstore.New(inner)
+	s.Fail(1, faultstore.Torn)
+	if _, err := s.Admit(t.Context(), admission("payload!")); !errors.Is(err, faultstore.ErrInjected) {
+		t.Fatalf("error %v, want ErrInjected", err)
+	}
+	page, err := inner.Read(t.Context(), addr, -1, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := string(page.Batches[len(page.Batches)-1].Payload); got != "payl" {
+		t.Errorf("the batch is %q", got)
 	}
 }
 
@@ -145,5 +164,67 @@ func TestHook(t *testing.T) {
 	}
 	if got := head(t, s); got != 1 {
 		t.Errorf("head is %d, want 1: the hook forbade the abort", got)
+	}
+}
+
+// Upkeep is counted apart, and can fail in the same ways.
+func TestUpkeep(t *testing.T) {
+	for _, tt := range []struct {
+		mode              faultstore.Mode
+		atOnce, afterward bool // whether the checkpoint is there
+	}{
+		{faultstore.Before, false, false},
+		{faultstore.After, true, true},
+		{faultstore.Late, false, true},
+	} {
+		t.Run(string(tt.mode), func(t *testing.T) {
+			ctx := t.Context()
+			inner := memstore.New()
+			s := faultstore.New(inner)
+			s.CrashUpkeep(1, tt.mode)
+			if err := s.Renew(ctx, "n", time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			a := admission("s1")
+			a.Node = "n"
+			r, err := s.Admit(ctx, a)
+			if err != nil {
+				t.Fatal(err)
+			}
+			there := func() bool {
+				_, err := inner.Checkpoint(ctx, addr, 1)
+				return err == nil
+			}
+			if err := s.SaveCheckpoint(ctx, *r.Lease, store.Checkpoint{Offset: 1}); !errors.Is(err, faultstore.ErrInjected) {
+				t.Errorf("error %v, want ErrInjected", err)
+			}
+			if got := there(); got != tt.atOnce {
+				t.Errorf("the checkpoint is there: %v, want %v", got, tt.atOnce)
+			}
+			s.Flush()
+			if got := there(); got != tt.afterward {
+				t.Errorf("the checkpoint is there in the end: %v, want %v", got, tt.afterward)
+			}
+			if s.Calls().Total() != 1 || s.Upkeep() != 1 || !s.Crashed() {
+				t.Errorf("%d writes, upkeep %d, crashed %v", s.Calls().Total(), s.Upkeep(), s.Crashed())
+			}
+			if err := s.SaveCheckpoint(ctx, *r.Lease, store.Checkpoint{}); !errors.Is(err, faultstore.ErrCrashed) {
+				t.Errorf("after the crash: error %v, want ErrCrashed", err)
+			}
+		})
+	}
+}
+
+// What the other store does not offer, the wrapper refuses.
+func TestUpkeepUnsupported(t *testing.T) {
+	s := faultstore.New(struct{ store.Store }{memstore.New()})
+	if err := s.SaveCheckpoint(t.Context(), store.Lease{}, store.Checkpoint{}); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("SaveCheckpoint: error %v, want ErrUnsupported", err)
+	}
+	if err := s.Prune(t.Context(), store.Lease{}, nil); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("Prune: error %v, want ErrUnsupported", err)
+	}
+	if _, err := s.Checkpoint(t.Context(), addr, 0); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("Checkpoint: error %v, want ErrUnsupported", err)
 	}
 }
