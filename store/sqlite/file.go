@@ -83,35 +83,61 @@ func prepareFile(ctx context.Context, file string) error {
 	return checkVersion(file, header)
 }
 
-// checkReadable makes sure that the file is a store of this format without
-// changing it. It looks through SQLite only: to open and close a file that this
-// process has open elsewhere would end the locks that it has on it.
-func checkReadable(file string) error {
-	info, err := os.Stat(file)
+// Format returns the format of the file at path, and that of this program, to which
+// Open brings an older one. It changes nothing, and does not mind a process that has
+// the file open. It fails with fs.ErrNotExist if there is no file, and with
+// store.ErrFormat if it is something else than a store.
+func Format(ctx context.Context, path string) (version, known int, err error) {
+	if err := ctx.Err(); err != nil {
+		return 0, formatVersion, err
+	}
+	file, err := resolve(path)
 	if err != nil {
-		return fmt.Errorf("open %s: %w", file, err)
+		return 0, formatVersion, err
 	}
-	if info.Size() == 0 {
-		return fmt.Errorf("open %s: %w: it is empty", file, store.ErrFormat)
-	}
-	c, err := dial(file, readOnly)
+	v, err := readFormat(file)
+	return int(v), formatVersion, err
+}
+
+// checkReadable makes sure that the file is a store of this format without
+// changing it.
+func checkReadable(file string) error {
+	v, err := readFormat(file)
 	if err != nil {
 		return err
 	}
-	var id, version int64
+	return known(file, v)
+}
+
+// readFormat reads the format of a store. It looks through SQLite only: to open and
+// close a file that this process has open elsewhere would end the locks that it has
+// on it.
+func readFormat(file string) (version int64, err error) {
+	info, err := os.Stat(file)
+	if err != nil {
+		return 0, fmt.Errorf("open %s: %w", file, err)
+	}
+	if info.Size() == 0 {
+		return 0, fmt.Errorf("open %s: %w: it is empty", file, store.ErrFormat)
+	}
+	c, err := dial(file, readOnly)
+	if err != nil {
+		return 0, err
+	}
+	var id int64
 	err = c.value("PRAGMA application_id", &id)
 	if err == nil {
 		err = c.value("PRAGMA user_version", &version)
 	}
 	switch err := errors.Join(err, c.close()); {
 	case code(err) == sqlite3.SQLITE_NOTADB:
-		return notDatabase(file)
+		return 0, notDatabase(file)
 	case err != nil:
-		return fmt.Errorf("open %s to read it: %w", file, err)
+		return 0, fmt.Errorf("open %s to read it: %w", file, err)
 	case id != applicationID:
-		return foreignDatabase(file, uint32(id))
+		return 0, foreignDatabase(file, uint32(id))
 	}
-	return known(file, version)
+	return version, nil
 }
 
 func notDatabase(file string) error {

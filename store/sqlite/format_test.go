@@ -80,7 +80,7 @@ func foreign(t testing.TB) map[string]string {
 
 	newer := file("a store of a newer version")
 	fresh(t, newer)
-	raw(t, newer, "PRAGMA user_version = 2")
+	raw(t, newer, "PRAGMA user_version = 3")
 
 	older := file("a store of no version")
 	fresh(t, older)
@@ -94,7 +94,7 @@ func foreign(t testing.TB) map[string]string {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	if _, err := db.Exec("PRAGMA user_version = 3"); err != nil {
+	if _, err := db.Exec("PRAGMA user_version = 4"); err != nil {
 		t.Fatal(err)
 	}
 	copied := file("the copy of a store that a newer version has just converted")

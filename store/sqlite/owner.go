@@ -17,7 +17,7 @@ const claims = 256
 
 // Claim implements [store.Store]. It gives away the oldest instances first. One
 // that cannot be read is passed over; that is an error if there is no other.
-func (s *Store) Claim(ctx context.Context, node string, limit int) ([]store.Lease, error) {
+func (s *Store) Claim(ctx context.Context, node string, limit int, agents ...string) ([]store.Lease, error) {
 	var leases []store.Lease
 	var damage error
 	last := int64(0)
@@ -27,7 +27,7 @@ func (s *Store) Claim(ctx context.Context, node string, limit int) ([]store.Leas
 			last = ids[len(ids)-1]
 			err = s.submit(ctx, 0, func(w *writer) error {
 				for _, id := range ids {
-					l, ok, err := w.claim(id, node)
+					l, ok, err := w.claim(id, node, agents)
 					if unreadable(err) && w.failed == nil {
 						damage = err
 						continue
@@ -85,14 +85,18 @@ func (s *Store) claimable(ctx context.Context, node string, last int64, limit in
 	return ids, err
 }
 
-// claim gives an instance to a node if it still can be.
-func (w *writer) claim(id int64, node string) (l store.Lease, ok bool, err error) {
+// claim gives an instance to a node if it still can be, and is of one of the agents
+// if there are any.
+func (w *writer) claim(id int64, node string, agents []string) (l store.Lease, ok bool, err error) {
 	r, err := w.get(w.findOpen, id)
 	if r == nil || err != nil {
 		return l, false, err
 	}
 	if err := r.scan(&l.Agent, &l.ID); err != nil {
 		return l, false, err
+	}
+	if len(agents) > 0 && !slices.Contains(agents, l.Agent) {
+		return l, false, nil
 	}
 	l.Node = node
 	l.Epoch, ok = w.owners.Claim(id, node)

@@ -15,6 +15,8 @@ type reader struct {
 	conn                                            *conn
 	instance, batches, submission, attachment, open *stmt
 	instances, unsettled                            *stmt // for a Lister
+	accepted, attached                              *stmt // for an Exporter
+	checkpoint                                      *stmt // nil if the file is of a version that had none
 }
 
 func newReader(file string) (*reader, error) {
@@ -30,8 +32,6 @@ func newReader(file string) (*reader, error) {
 	}{
 		{&r.instance, `SELECT id, uid, incarnation, unsettled, (SELECT max(offset) FROM batches WHERE instance = instances.id)
 			FROM instances WHERE agent = ?1 AND name = ?2`},
-		{&r.batches, `SELECT offset, epoch, sum, payload FROM batches
-			WHERE instance = ?1 AND offset > ?2 AND offset <= ?3 ORDER BY offset LIMIT ?4`},
 		{&r.submission, `SELECT s.offset, s.accepted_at, s.outcome, s.settled_at
 			FROM instances i JOIN submissions s ON s.instance = i.id WHERE i.agent = ?1 AND i.name = ?2 AND s.id = ?3`},
 		{&r.attachment, `SELECT a.media_type, a.filename, a.digest, b.data
@@ -43,16 +43,51 @@ func newReader(file string) (*reader, error) {
 		{&r.unsettled, `SELECT s.id, s.offset, s.accepted_at
 			FROM instances i JOIN submissions s ON s.instance = i.id
 			WHERE i.agent = ?1 AND i.name = ?2 AND s.outcome = '' ORDER BY s.offset`},
+		{&r.accepted, `SELECT s.id, s.offset, s.identity, s.accepted_at, s.outcome, s.settled_at
+			FROM instances i JOIN submissions s ON s.instance = i.id
+			WHERE i.agent = ?1 AND i.name = ?2 AND s.id > ?3 ORDER BY s.id LIMIT ?4`},
+		{&r.attached, `SELECT a.id FROM instances i JOIN attachments a ON a.instance = i.id
+			WHERE i.agent = ?1 AND i.name = ?2 AND a.id > ?3 ORDER BY a.id LIMIT ?4`},
 	} {
 		if err == nil {
 			*p.stmt, err = c.prepare(p.query)
 		}
+	}
+	if err == nil {
+		err = r.prepareVersion()
 	}
 	if err != nil {
 		c.close()
 		return nil, err
 	}
 	return r, nil
+}
+
+// prepareVersion prepares what depends on the version of the file, which is an
+// older one if it is only read.
+func (r *reader) prepareVersion() error {
+	var version int64
+	if err := r.conn.value("PRAGMA user_version", &version); err != nil {
+		return err
+	}
+	var err error
+	if version < 2 {
+		r.batches, err = r.conn.prepare(`SELECT offset, epoch, sum, payload, 0, ?2 FROM batches
+			WHERE instance = ?1 AND offset > ?2 AND offset <= ?3 ORDER BY offset LIMIT ?4`)
+		return err
+	}
+	// The last column is where what precedes the page ends: in the same statement,
+	// so that all of it is of one moment.
+	r.batches, err = r.conn.prepare(`SELECT offset, epoch, sum, payload, span,
+			coalesce((SELECT offset + span FROM batches WHERE instance = ?1 AND offset <= ?2 ORDER BY offset DESC LIMIT 1), ?2)
+		FROM batches WHERE instance = ?1 AND offset > ?2 AND offset <= ?3 ORDER BY offset LIMIT ?4`)
+	if err != nil {
+		return err
+	}
+	r.checkpoint, err = r.conn.prepare(`SELECT c.instance, c.offset, c.sum, c.data
+		FROM instances i JOIN checkpoints c ON c.instance = i.id
+		WHERE i.agent = ?1 AND i.name = ?2 AND c.offset <= ?3 ORDER BY c.offset DESC LIMIT 1`)
+	return err
 }
 
 // read runs fn with a reader, once one is free.
@@ -123,8 +158,8 @@ func (s *Store) Read(ctx context.Context, addr store.Address, after int64, limit
 	return p, nil
 }
 
-// page reads a page. No transaction is needed: batches never change, so those
-// up to the head of the row are what they were when the row was read.
+// page reads a page. No transaction is needed: the batches are of one moment, and
+// none of those up to the head of the row is gone since the row was read.
 func (r *reader) page(addr store.Address, after int64, limit int) (p store.Page, err error) {
 	var id int64
 	if p.Instance, id, err = r.row(addr); err != nil || after >= p.Head {
@@ -136,14 +171,17 @@ func (r *reader) page(addr store.Address, after int64, limit int) (p store.Page,
 	next, size, full := after+1, 0, false
 	err = r.batches.each(func(row row) error {
 		var b store.Batch
-		var sum int64
-		if err := row.scan(&b.Offset, &b.Epoch, &sum, &b.Payload); err != nil {
+		var sum, before int64
+		if err := row.scan(&b.Offset, &b.Epoch, &sum, &b.Payload, &b.Span, &before); err != nil {
 			return err
+		}
+		if len(p.Batches) == 0 {
+			next = max(next, before+1) // after may lie within what a batch stands for
 		}
 		if b.Offset != next {
 			return fmt.Errorf("%w: batch %d is missing", store.ErrCorrupt, next)
 		}
-		if sum != batchSum(id, b.Offset, b.Epoch, b.Payload) {
+		if sum != spanSum(id, b.Offset, b.Epoch, b.Span, b.Payload) {
 			return fmt.Errorf("%w: batch %d does not match its checksum", store.ErrCorrupt, b.Offset)
 		}
 		if size += len(b.Payload); size > store.PageBytes && len(p.Batches) > 0 {
@@ -151,7 +189,7 @@ func (r *reader) page(addr store.Address, after int64, limit int) (p store.Page,
 			return io.EOF
 		}
 		p.Batches = append(p.Batches, b)
-		next++
+		next = b.Last() + 1
 		return nil
 	}, id, after, p.Head, int64(limit))
 	if err == nil && !full && next <= p.Head && len(p.Batches) != limit {

@@ -1,10 +1,10 @@
 package sqlite
 
 // The format of a file. A change that an older version cannot read or must not
-// write gets a new number; see inspect.
+// write gets a new number, and a step in upgrades.
 const (
 	applicationID = 0x464c5545 // "FLUE", in the header of the file
-	formatVersion = 1
+	formatVersion = 2
 	pageSize      = 8192
 )
 
@@ -42,7 +42,8 @@ CREATE TABLE batches (
 	offset   INTEGER NOT NULL,
 	epoch    INTEGER NOT NULL,
 	sum      INTEGER NOT NULL,
-	payload  BLOB    NOT NULL
+	payload  BLOB    NOT NULL,
+	span     INTEGER NOT NULL DEFAULT 0 -- offsets after its own that it stands for
 ) STRICT;
 
 CREATE UNIQUE INDEX batches_offset ON batches (instance, offset);
@@ -74,4 +75,4 @@ CREATE TABLE blobs (
 ) STRICT;
 
 CREATE UNIQUE INDEX blobs_digest ON blobs (instance, digest);
-`
+` + checkpointsTable

@@ -5,6 +5,17 @@ import (
 	"hash/crc32"
 )
 
+// spanSum is the checksum of a batch that stands for further offsets.
+func spanSum(instance, offset, epoch, span int64, payload []byte) int64 {
+	if span == 0 {
+		return batchSum(instance, offset, epoch, payload)
+	}
+	var end [8]byte
+	binary.LittleEndian.PutUint64(end[:], uint64(span))
+	sum := uint32(batchSum(instance, offset, epoch, payload))
+	return int64(crc32.Update(sum, crc32.MakeTable(crc32.Castagnoli), end[:]))
+}
+
 // batchSum is the checksum that is stored with a batch. SQLite guards its
 // write-ahead log with checksums, but not the pages of the file. The sum
 // covers where the batch belongs, so that a row under another key fails too.

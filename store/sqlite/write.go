@@ -48,7 +48,7 @@ func (w *writer) admit(a *store.Admission) (store.Receipt, error) {
 			return r, err
 		}
 	}
-	if err := cmp.Or(a.CheckCondition(uid), w.attachable(e, a)); err != nil {
+	if err := cmp.Or(a.CheckCondition(uid), w.attachable(e, a.Address, a.Attachments)); err != nil {
 		return store.Receipt{}, err
 	}
 
@@ -117,13 +117,13 @@ func (w *writer) replay(e *entry, a *store.Admission) (_ store.Receipt, ok bool,
 
 // attachable checks that every attachment id stands for one content. e is nil
 // if the instance does not exist yet.
-func (w *writer) attachable(e *entry, a *store.Admission) error {
-	if len(a.Attachments) == 0 {
+func (w *writer) attachable(e *entry, addr store.Address, as []store.Attachment) error {
+	if len(as) == 0 {
 		return nil
 	}
-	seen := make(map[string][]byte, len(a.Attachments))
-	for i := range a.Attachments {
-		at := &a.Attachments[i]
+	seen := make(map[string][]byte, len(as))
+	for i := range as {
+		at := &as[i]
 		digest := seen[at.ID]
 		if digest == nil && e != nil {
 			r, err := w.get(w.findAttachment, e.id, at.ID)
@@ -131,11 +131,11 @@ func (w *writer) attachable(e *entry, a *store.Admission) error {
 				err = r.scan(&digest)
 			}
 			if err != nil {
-				return fmt.Errorf("attachment %q of %v: %w", at.ID, a.Address, err)
+				return fmt.Errorf("attachment %q of %v: %w", at.ID, addr, err)
 			}
 		}
 		if digest != nil && !bytes.Equal(digest, at.Digest[:]) {
-			return fmt.Errorf("attachment %q of %v: %w", at.ID, a.Address, store.ErrConflict)
+			return fmt.Errorf("attachment %q of %v: %w", at.ID, addr, store.ErrConflict)
 		}
 		seen[at.ID] = at.Digest[:]
 	}
@@ -202,8 +202,12 @@ func (s *Store) Append(ctx context.Context, lease store.Lease, wr store.Write) (
 	if err := wr.Validate(); err != nil {
 		return 0, err
 	}
+	size := len(wr.Payload)
+	for _, at := range wr.Attachments {
+		size += len(at.Data)
+	}
 	var offset int64
-	if err := s.submit(ctx, len(wr.Payload), func(w *writer) (err error) {
+	if err := s.submit(ctx, size, func(w *writer) (err error) {
 		offset, err = w.appendOwned(lease, wr)
 		return err
 	}); err != nil {
@@ -220,7 +224,10 @@ func (w *writer) appendOwned(lease store.Lease, wr store.Write) (int64, error) {
 	if e == nil || !w.owners.Current(e.id, lease.Node, lease.Epoch) {
 		return 0, fmt.Errorf("append to %v as epoch %d: %w", lease.Address, lease.Epoch, store.ErrFenced)
 	}
-	if err := w.settleable(e, wr.Settle); err != nil {
+	if err := cmp.Or(w.settleable(e, wr.Settle), w.attachable(e, lease.Address, wr.Attachments)); err != nil {
+		return 0, err
+	}
+	if err := w.attach(e, wr.Attachments); err != nil {
 		return 0, err
 	}
 	offset, err := w.append(e, lease.Epoch, wr.Payload)

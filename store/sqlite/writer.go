@@ -34,6 +34,10 @@ type writer struct {
 	settleSubmission             *stmt
 	findAttachment               *stmt
 	insertAttachment, insertBlob *stmt
+	dropCheckpoints              *stmt
+	insertCheckpoint             *stmt
+	findRun, dropBatches         *stmt
+	replaceBatch                 *stmt
 
 	begun   bool         // the group has a transaction
 	given   []grant      // what admissions of the group have given to their nodes
@@ -63,6 +67,9 @@ func newWriter(ctx context.Context, c *conn, q *queue, o Options) (*writer, erro
 		return nil, fmt.Errorf("open %s: its file system cannot share memory, which SQLite's write-ahead log needs (journal mode is %q); use a local disk", c.file, mode)
 	}
 	w := &writer{conn: c, queue: q}
+	if err := w.upgrade(ctx); err != nil {
+		return nil, fmt.Errorf("bringing %s to format %d: %w", c.file, formatVersion, err)
+	}
 	for _, p := range []struct {
 		stmt  **stmt
 		query string
@@ -84,6 +91,12 @@ func newWriter(ctx context.Context, c *conn, q *queue, o Options) (*writer, erro
 		{&w.insertAttachment, `INSERT INTO attachments (instance, id, media_type, filename, digest)
 			VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING`},
 		{&w.insertBlob, `INSERT INTO blobs (instance, digest, data) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING`},
+		{&w.dropCheckpoints, `DELETE FROM checkpoints WHERE instance = ?1 AND (offset >= ?2 OR
+			offset < (SELECT max(offset) FROM checkpoints WHERE instance = ?1 AND offset < ?2))`},
+		{&w.findRun, `SELECT offset, epoch, span FROM batches WHERE instance = ?1 AND offset BETWEEN ?2 AND ?3 ORDER BY offset`},
+		{&w.dropBatches, `DELETE FROM batches WHERE instance = ?1 AND offset > ?2 AND offset <= ?3`},
+		{&w.replaceBatch, `UPDATE batches SET sum = ?3, payload = ?4, span = ?5 WHERE instance = ?1 AND offset = ?2`},
+		{&w.insertCheckpoint, `INSERT INTO checkpoints (instance, offset, sum, data) VALUES (?1, ?2, ?3, ?4)`},
 	} {
 		var err error
 		if *p.stmt, err = c.prepare(p.query); err != nil {
