@@ -1,0 +1,151 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flue-go/flue/store"
+)
+
+// label is the name under which connections show in pg_stat_activity: that of the
+// program, if the URL has none, and what stores have in common whose guards may
+// judge each other's connections. The server takes 63 bytes of it, of ASCII.
+func label(name string, o Options) string {
+	kind := fmt.Sprintf("/%s/%v", o.Schema, o.Timeout)
+	if len(kind) > 40 || strings.ContainsFunc(kind, func(r rune) bool { return r < ' ' || r > '~' }) {
+		sum := sha256.Sum256([]byte(kind))
+		kind = "/" + hex.EncodeToString(sum[:12])
+	}
+	name = cmp.Or(name, "flue")
+	return name[:min(len(name), 63-len(kind))] + kind
+}
+
+// config makes the configuration of pools from a connection string.
+func config(connString string, o Options) (*pgxpool.Config, error) {
+	cfg, err := pgxpool.ParseConfig(connString)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s", store.ErrInvalid, parseFailure(connString, err))
+	}
+	set, err := pgx.ParseConfig(connString) // which leaves settings of pools where they are
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s", store.ErrInvalid, parseFailure(connString, err))
+	}
+	says := func(setting string) bool { return set.RuntimeParams[setting] != "" }
+	if o.MaxConns == 0 {
+		o.MaxConns = defaultConns
+		if says("pool_max_conns") {
+			o.MaxConns = int(cfg.MaxConns)
+		}
+	}
+	if o.MaxConns <= apart || o.MaxConns > 10_000 {
+		return nil, fmt.Errorf("%w: %d connections, want 5 to 10000 in Options.MaxConns or as pool_max_conns in the URL", store.ErrInvalid, o.MaxConns)
+	}
+	cfg.MaxConns = int32(o.MaxConns)
+	c := cfg.ConnConfig
+	c.RuntimeParams["application_name"] = label(c.RuntimeParams["application_name"], o)
+	if c.ConnectTimeout == 0 {
+		c.ConnectTimeout = min(5*time.Second, o.Timeout)
+	}
+	if !says("pool_max_conn_lifetime") {
+		// A plan that was made for small tables ends with its connection, and a
+		// server that has become the primary is found.
+		cfg.MaxConnLifetime, cfg.MaxConnLifetimeJitter = 10*time.Minute, time.Minute
+	}
+	cfg.PingTimeout = o.Timeout / 5 // a pooled connection may be dead
+	if len(c.Fallbacks) > 0 && c.ValidateConnect == nil {
+		// Of several hosts, the one that takes writes.
+		c.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
+	}
+	c.OnNotice = func(pc *pgconn.PgConn, n *pgconn.Notice) { noticed(pc, n, o.Log) }
+	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		return dialectOf(conn).settle(ctx, conn, o)
+	}
+	return cfg, nil
+}
+
+// warned is where a connection keeps a warning of the server.
+const warned = "warning"
+
+// noticed keeps warnings. A commit whose wait for a synchronous standby is broken
+// off by somebody ends with one, and with success all the same.
+func noticed(pc *pgconn.PgConn, n *pgconn.Notice, log *slog.Logger) {
+	if n.SeverityUnlocalized == "WARNING" {
+		log.Warn("PostgreSQL warns", "message", n.Message, "detail", n.Detail, "code", n.Code)
+		pc.CustomData()[warned] = n.Message
+	}
+}
+
+// parseFailure says what is wrong with a connection string, without what could be
+// a part of its password.
+func parseFailure(connString string, err error) string {
+	const hint = "the connection string cannot be understood; " +
+		"special characters of a user or a password must be percent-encoded in a URL"
+	u, uerr := url.Parse(connString)
+	if uerr != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {
+		return hint
+	}
+	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
+		err = inner
+	}
+	cause := err.Error()
+	secrets := u.Query()["password"]
+	if p, ok := u.User.Password(); ok {
+		secrets = append(secrets, p)
+	}
+	for _, s := range secrets {
+		if s != "" && (strings.Contains(cause, s) || strings.Contains(cause, url.QueryEscape(s)) || strings.Contains(cause, url.PathEscape(s))) {
+			return hint
+		}
+	}
+	return "the connection string cannot be understood: " + cause
+}
+
+// connect makes a connection for something that is done once.
+func connect(ctx context.Context, cfg *pgx.ConnConfig) (*pgx.Conn, error) {
+	c, err := pgx.ConnectConfig(ctx, cfg)
+	if err != nil {
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case hopeless(err):
+			return nil, plain(err)
+		}
+		return nil, unreached(err)
+	}
+	return c, nil
+}
+
+// prepare looks at the database before pools are made: whether it can be used,
+// and has the tables. It makes them if that is wanted.
+func prepare(ctx context.Context, cfg *pgx.ConnConfig, o Options) (d dialect, err error) {
+	c, err := connect(ctx, cfg)
+	if err != nil {
+		return d, err
+	}
+	defer c.Close(context.WithoutCancel(ctx))
+	d = dialectOf(c)
+	if err := d.check(ctx, c, o); err != nil {
+		return d, err
+	}
+	if o.Migrate {
+		_, err := migrate(ctx, c, o)
+		return d, err
+	}
+	f, err := readFormat(ctx, c, o.Schema)
+	if err != nil {
+		return d, err
+	}
+	return d, f.usable()
+}

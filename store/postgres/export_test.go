@@ -1,0 +1,78 @@
+package postgres
+
+import (
+	"context"
+	"reflect"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Wanted reports whether the store sends signals.
+func (s *Store) Wanted() bool { return s.signals.wanted() }
+
+// Notifications returns how many notifications the store has sent.
+func (s *Store) Notifications() int64 { return s.sent.Load() }
+
+// EndStuck is one look of the guard.
+func (s *Store) EndStuck(ctx context.Context) (int, error) { return s.endStuck(ctx) }
+
+// Payloads makes payloads of n signals with large numbers.
+func Payloads(n int) (payloads []string, total int) {
+	g := new(signaler)
+	g.init()
+	for i := range int64(n) {
+		g.grown(1<<62+i, 1<<62+i)
+		g.freed(1<<62 + i)
+		g.watched(1<<62 + i)
+	}
+	g.greet()
+	return g.take(), 3*n + 1
+}
+
+// Setting returns a setting of a connection of the pool.
+func (s *Store) Setting(ctx context.Context, name string) (v string, err error) {
+	err = s.row(ctx, `SELECT current_setting($1::text)`, []any{name}, []any{&v})
+	return v, err
+}
+
+// Settle sets a connection up as those of a store are.
+func Settle(ctx context.Context, c *pgx.Conn) error {
+	var o Options
+	if err := o.setDefaults(); err != nil {
+		return err
+	}
+	return dialectOf(c).settle(ctx, c, o)
+}
+
+// MigrateTo brings a schema to a format that has been.
+func MigrateTo(ctx context.Context, url, schema string, version int) error {
+	o := Options{Schema: schema}
+	return once(ctx, url, &o, func(c *pgx.Conn) error {
+		for range version {
+			if err := step(ctx, c, schema); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Statements returns all statements, by name.
+func Statements(schema string) map[string]string {
+	all := make(map[string]string)
+	v := reflect.ValueOf(newStatements(schema))
+	for i := range v.NumField() {
+		all[v.Type().Field(i).Name] = v.Field(i).String()
+	}
+	return all
+}
+
+// MaxConns returns how many connections the store has at most.
+func (s *Store) MaxConns() int32 { return s.pool.Config().MaxConns + s.urgent.Config().MaxConns + 1 }
+
+// MaxConnLifetime returns how long a connection is used.
+func (s *Store) MaxConnLifetime() time.Duration { return s.pool.Config().MaxConnLifetime }
+
+// Acquired returns how often a connection of the pool was used.
+func (s *Store) Acquired() int64 { return s.pool.Stat().AcquireCount() }
