@@ -17,6 +17,7 @@ type RuleError struct {
 	Phase  Phase
 	Reason string
 	Newer  bool // a newer version has written the record, and it must not be passed over
+	Undoes bool // it undoes what has been applied: the journal must be folded again, from its start
 }
 
 func (e *RuleError) Error() string {
@@ -36,8 +37,9 @@ func (s *State) want(r journal.Record, phases ...Phase) error {
 }
 
 // Apply folds one record into the state, in constant time whatever the length
-// of the journal. It either applies the record or returns a [*RuleError] and
-// changes nothing.
+// of the journal and of the queue. What is about all that waits takes as long as
+// there is of it: an abort, and the settlement of what joined. It either applies
+// the record or returns a [*RuleError] and changes nothing.
 func (s *State) Apply(r journal.Record) error {
 	if _, born := r.(*journal.Born); !born && s.Phase == Unborn {
 		return s.refuse(r, "the journal must begin with a birth")
@@ -74,6 +76,10 @@ func (s *State) Apply(r journal.Record) error {
 		return s.turnDelta(r)
 	case *journal.TurnDone:
 		return s.turnDone(r)
+	case *journal.Fallback:
+		return s.fallback(r)
+	case *journal.Called:
+		return s.called(r)
 	case *journal.Outcome:
 		return s.outcome(r)
 	case *journal.ToolBatch:
@@ -82,6 +88,10 @@ func (s *State) Apply(r journal.Record) error {
 		return s.settled(r)
 	case *journal.Repair:
 		return s.repair(r)
+	case *journal.Compacted:
+		return s.compacted(r)
+	case *journal.Uncompacted:
+		return s.uncompacted(r)
 	case *journal.Unknown:
 		if r.Optional {
 			return nil
@@ -104,23 +114,34 @@ func (s *State) admitted(r *journal.Admitted) error {
 	if s.find(r.Submission) != nil {
 		return s.refuse(r, "submission %s was admitted before", r.Submission)
 	}
-	s.Queue = append(s.Queue, &Submission{Admitted: *r})
+	sub := &Submission{Admitted: *r}
+	s.Queue = append(s.Queue, sub)
+	s.open[sub.Submission] = sub
 	return nil
 }
 
 // find returns the unsettled submission with the id, or nil.
 func (s *State) find(id string) *Submission {
-	if s.Active != nil && s.Active.Submission == id {
-		return s.Active
-	}
-	for _, list := range [][]*Submission{s.Joined, s.Queue} {
-		for _, sub := range list {
-			if sub.Submission == id {
-				return sub
+	if s.open == nil {
+		s.open = make(byID)
+		for _, list := range [][]*Submission{{s.Active}, s.Joined, s.Queue} {
+			for _, sub := range list {
+				if sub != nil {
+					s.open[sub.Submission] = sub
+				}
 			}
 		}
 	}
-	return nil
+	return s.open[id]
+}
+
+// shift takes the head out of the queue, which is not moved up for that: it may
+// be long.
+func (s *State) shift() *Submission {
+	head := s.Queue[0]
+	s.Queue[0] = nil // so that it is not held in memory
+	s.Queue = s.Queue[1:]
+	return head
 }
 
 func (s *State) abort() {
@@ -140,8 +161,7 @@ func (s *State) attempt(r *journal.Attempt) error {
 		if len(s.Queue) == 0 || s.Queue[0].Submission != r.Submission {
 			return s.refuse(r, "submission %s is not at the head of the queue", r.Submission)
 		}
-		s.Active = s.Queue[0]
-		s.Queue = slices.Delete(s.Queue, 0, 1)
+		s.Active = s.shift()
 		s.Active.Deadline, s.Active.MaxAttempts = r.Deadline, r.MaxAttempts
 		s.Response = Response{}
 		s.Phase = Input
@@ -150,6 +170,7 @@ func (s *State) attempt(r *journal.Attempt) error {
 	}
 	s.Active.Attempts++
 	s.Active.Fruitless++
+	s.Active.Began = r.Began
 	return nil
 }
 
@@ -188,26 +209,27 @@ func (s *State) entry(r *journal.Entry) error {
 			return s.refuse(r, "the conversation is not at rest")
 		}
 		if cut := s.Response.Cut; cut != nil && r.Message.Type == journal.SignalInterrupted {
-			s.Context = append(s.Context, Item{Turn: cut})
-			s.Size += blocksSize(cut.Blocks)
+			s.show(Item{Turn: cut})
 		}
 	default:
 		return s.refuse(r, "unknown purpose %q", r.Purpose)
 	}
 	s.Response.Cut = nil
-	s.Context = append(s.Context, Item{Entry: r})
-	s.Size += itemSize + len(r.Message.Body)
+	s.show(Item{Entry: r})
 	return nil
 }
 
 // itemSize is what an item of the context holds beside its text.
-const itemSize = 256
+const itemSize = 400
 
 // begin puts a submission's own message in front of the model: that of the
 // active one, or of the queue's head, which joins.
 func (s *State) begin(r *journal.Entry) error {
 	if s.Active == nil {
 		return s.refuse(r, "no submission is active")
+	}
+	if sub := s.find(r.Submission); sub != nil && sub.Command() {
+		return s.refuse(r, "submission %s is a command", r.Submission)
 	}
 	if r.Submission == s.Active.Submission {
 		if err := s.want(r, Input); err != nil {
@@ -220,8 +242,7 @@ func (s *State) begin(r *journal.Entry) error {
 		if len(s.Queue) == 0 || s.Queue[0].Submission != r.Submission {
 			return s.refuse(r, "submission %s is not at the head of the queue", r.Submission)
 		}
-		s.Joined = append(s.Joined, s.Queue[0])
-		s.Queue = slices.Delete(s.Queue, 0, 1)
+		s.Joined = append(s.Joined, s.shift())
 	}
 	s.Phase = Model
 	return nil
@@ -241,9 +262,10 @@ func (s *State) seam(r *journal.Seam) error {
 	if r.Submission != s.Active.Submission {
 		return s.refuse(r, "submission %s is active, not %s", s.Active.Submission, r.Submission)
 	}
-	if continued := s.Response.continued; continued != (r.Name == journal.SeamCycle) {
+	if continued := s.Response.continued && s.Response.Concluding == nil; continued != (r.Name == journal.SeamCycle) {
 		return s.refuse(r, "whether the finish hooks have appended a signal is %v", continued)
 	}
+	s.worked(r.WorkMS)
 	switch r.Name {
 	case journal.SeamCycle:
 		s.Response.Cycles++
@@ -305,7 +327,10 @@ func (s *State) step(r *journal.Step) error {
 // start of the submission that is next.
 func (s *State) wantScope(r *journal.Step) error {
 	if call, ok := strings.CutPrefix(r.Scope, journal.CallScope("")); ok {
-		return s.wantOpenCall(r, call)
+		if err := s.wantOpenCall(r, call); err != nil {
+			return err
+		}
+		return s.wantCalled(r, call)
 	}
 	if err := s.want(r, Input, Model, Finish); err != nil {
 		return err
@@ -388,6 +413,7 @@ func (s *State) resources(r *journal.Resources) error {
 
 func (s *State) setVar(r *journal.State) error {
 	s.write(r.Name, json.RawMessage(r.Value))
+	s.Kept = s.Kept || r.Kept != nil
 	return nil
 }
 
@@ -408,8 +434,12 @@ func (s *State) turnStarted(r *journal.TurnStarted) error {
 	if s.Response.ID != "" && s.Response.ID != r.Response {
 		return s.refuse(r, "the response is %s, not %s", s.Response.ID, r.Response)
 	}
-	s.Response.ID, s.Response.Turn, s.Response.Unlocker = r.Response, r.Turn, ""
-	s.Response.Partial, s.Response.growing, s.Response.Cut = nil, nil, nil
+	if r.Retracts != "" && r.Retracts != s.Response.Retract {
+		return s.refuse(r, "turn %q cannot be retracted", r.Retracts)
+	}
+	s.Response.ID, s.Response.Turn, s.Response.Unlocker, s.Response.Fitted, s.Response.Size = r.Response, r.Turn, "", r.Fitted, r.Size
+	s.Response.Partial, s.Response.growing, s.Response.Cut, s.Response.Retract = nil, nil, nil, ""
+	s.Response.Concluding, s.Response.Capped, s.Response.Images = r.Budget, r.Capped, r.Images
 	s.Phase = Streaming
 	return nil
 }
@@ -463,24 +493,49 @@ func (s *State) turnDone(r *journal.TurnDone) error {
 	resp.LastError = r.Error
 	resp.Usage = resp.Usage.Add(r.Usage)
 	s.Usage = s.Usage.Add(r.Usage)
+	resp.Cost, s.Cost = resp.Cost.Add(r.Cost, r.AtMost), s.Cost.Add(r.Cost, r.AtMost)
+	s.turned(r)
 	switch r.Stop {
 	case journal.StopError:
-		resp.Failures++
+		resp.Errors++
+		if shown(r.Blocks, journal.Text, journal.Reasoning) {
+			resp.Retract = r.Turn
+		}
+		switch {
+		case r.Error != nil && r.Error.Class == journal.ClassOverflow:
+			resp.Overflows++
+		case r.Error != nil && r.Error.Class == journal.ClassInvalid && resp.Images:
+			resp.Blind = modelOf(r)
+		default:
+			resp.Failures++
+		}
 		s.Phase = Model
 		return nil
 	case journal.StopAborted:
 		resp.Cut = r
+		if shown(r.Blocks, journal.Reasoning) && !shown(r.Blocks, journal.Text) { // with text, the model goes on from it
+			resp.Retract = r.Turn
+		}
 		s.Phase = Model
 		return nil
 	}
-	resp.Failures = 0
+	resp.Failures, resp.Overflows, resp.Relieved = 0, 0, false
 	resp.Turns++
+	resp.Mute = r.Mute
+	if resp.Blind == modelOf(r) && !slices.Contains(s.Blind, resp.Blind) && len(s.Blind) < maxBlind {
+		s.Blind = append(s.Blind, resp.Blind)
+	}
 	s.achieved()
-	s.Context = append(s.Context, Item{Turn: r})
-	s.Size += blocksSize(r.Blocks)
+	s.show(Item{Turn: r})
+	s.count(r.Usage)
+	if r.Stop == journal.StopLength && resp.Capped != nil {
+		resp.CutBy = resp.Capped
+	}
 	resp.Calls = calls
 	if len(resp.Calls) == 0 {
-		s.Phase = Finish
+		if s.Phase = Finish; resp.CutBy != nil && resp.Concluding == nil {
+			s.Phase = Model
+		}
 		return nil
 	}
 	resp.Outcomes = make(map[string]*journal.Outcome, len(resp.Calls))
@@ -490,9 +545,45 @@ func (s *State) turnDone(r *journal.TurnDone) error {
 	for _, c := range resp.Calls {
 		resp.CallIDs[c.Call] = true
 	}
-	resp.Truncated = r.Stop == journal.StopLength
+	resp.Truncated, resp.Refused = r.Stop == journal.StopLength, r.Refused
+	resp.Named = r.Named
 	s.Phase = Tools
 	return nil
+}
+
+// maxBlind bounds the models that are remembered to take no images.
+const maxBlind = 32
+
+func modelOf(r *journal.TurnDone) string { return r.Provider + "/" + r.Model }
+
+// SeesNothing reports whether a model, as provider/model, has refused images.
+func (s *State) SeesNothing(model string) bool {
+	return s.Response.Blind == model || slices.Contains(s.Blind, model)
+}
+
+// fallback turns to the next model of the response, which begins with no
+// failure to its name.
+func (s *State) fallback(r *journal.Fallback) error {
+	if err := s.want(r, Model); err != nil {
+		return err
+	}
+	resp := &s.Response
+	switch {
+	case resp.ID != r.Response:
+		return s.refuse(r, "the response is %s, not %s", resp.ID, r.Response)
+	case resp.Failures == 0:
+		return s.refuse(r, "the latest turn has not failed")
+	case r.To == "" || r.To != resp.Next():
+		return s.refuse(r, "the next model is %q, not %q", resp.Next(), r.To)
+	}
+	resp.Fallback++
+	resp.Failures, resp.LastError = 0, nil
+	return nil
+}
+
+// shown reports whether readers saw something of one of the kinds.
+func shown(blocks []journal.Block, kinds ...journal.BlockKind) bool {
+	return slices.ContainsFunc(blocks, func(b journal.Block) bool { return b.Text != "" && slices.Contains(kinds, b.Kind) })
 }
 
 // wantTurn refuses r unless it belongs to the latest turn.
@@ -543,7 +634,13 @@ func (s *State) outcome(r *journal.Outcome) error {
 	if err := s.wantTurn(r, r.Turn); err != nil {
 		return err
 	}
+	if ran := r.DurationMS != nil || !r.Failed || len(r.Writes) > 0; ran {
+		if err := s.wantCalled(r, r.Call); err != nil {
+			return err
+		}
+	}
 	s.Response.Outcomes[r.Call] = r
+	s.Kept = s.Kept || r.Kept != nil
 	if r.DurationMS != nil { // it has ended by itself
 		s.achieved()
 	}
@@ -570,16 +667,27 @@ func (s *State) toolBatch(r *journal.ToolBatch) error {
 		end = end && o.EndTurn && !o.Failed
 	}
 	resp.ran(outcomes)
-	s.Context = append(s.Context, Item{Outcomes: outcomes})
-	for _, o := range outcomes {
-		s.Size += itemSize + len(o.Content) + len(o.Output)
-	}
+	s.ranBatch(r)
+	s.show(Item{Outcomes: bare(outcomes)})
 	s.commitWrites(outcomes)
-	resp.Calls, resp.Outcomes, resp.Truncated = nil, nil, false
-	if s.Phase = Model; end {
+	resp.Calls, resp.Outcomes, resp.Truncated, resp.Named, resp.Called = nil, nil, false, false, nil
+	if s.Phase = Model; end || resp.Concluding != nil && !resp.Mute || resp.Refused {
 		s.Phase = Finish
 	}
 	return nil
+}
+
+// bare returns outcomes as the context holds them. What the model is not shown
+// of them may be much larger than what it is: what clients see, and the values that
+// the calls wrote, of which the state has the latest.
+func bare(outcomes []*journal.Outcome) []*journal.Outcome {
+	kept := make([]*journal.Outcome, len(outcomes))
+	for i, o := range outcomes {
+		c := *o
+		c.Output, c.Writes = nil, nil
+		kept[i] = &c
+	}
+	return kept
 }
 
 // ran takes note of a batch that is being committed.
@@ -650,21 +758,16 @@ func (s *State) settled(r *journal.Settled) error {
 	if !s.Resting() {
 		return s.refuse(r, "the conversation is not at rest")
 	}
-	is := func(x *Submission) bool { return x.Submission == r.Submission }
-	if i := slices.IndexFunc(s.Queue, is); i >= 0 {
-		if r.Outcome == journal.Completed {
-			return s.refuse(r, "submission %s did not join the response", r.Submission)
-		}
-		s.Queue = slices.Delete(s.Queue, i, i+1)
-		s.endSteps(journal.StartScope(r.Submission))
-		return nil
+	sub := s.find(r.Submission)
+	if sub == nil {
+		return s.refuse(r, "submission %s is not open", r.Submission)
 	}
-	host := s.Active != nil && is(s.Active)
-	joined := slices.IndexFunc(s.Joined, is)
+	host := sub == s.Active
+	joined := slices.Index(s.Joined, sub)
 	switch {
 	case !host && joined < 0:
-		return s.refuse(r, "submission %s is not open", r.Submission)
-	case r.Outcome == journal.Completed && s.Phase != Closed:
+		return s.unqueue(sub, r)
+	case r.Outcome == journal.Completed && s.Phase != Closed && !(host && s.Active.Command()):
 		return s.refuse(r, "completed before its response was closed")
 	case r.Outcome != journal.Completed && s.Phase == Closed:
 		return s.refuse(r, "%s although its response was closed", r.Outcome)
@@ -676,5 +779,21 @@ func (s *State) settled(r *journal.Settled) error {
 	default:
 		s.Joined = slices.Delete(s.Joined, joined, joined+1)
 	}
+	delete(s.open, r.Submission)
+	return nil
+}
+
+// unqueue settles a submission that has not begun. It is the head, as a rule.
+func (s *State) unqueue(sub *Submission, r *journal.Settled) error {
+	if r.Outcome == journal.Completed && !sub.Command() {
+		return s.refuse(r, "submission %s did not join the response", r.Submission)
+	}
+	if i := slices.Index(s.Queue, sub); i == 0 {
+		s.shift()
+	} else {
+		s.Queue = slices.Delete(s.Queue, i, i+1)
+	}
+	delete(s.open, r.Submission)
+	s.endSteps(journal.StartScope(r.Submission))
 	return nil
 }

@@ -63,7 +63,7 @@ func settled(id, outcome string) journal.Record {
 
 // diff compares all that a state shows.
 func diff(a, b *fold.State) string {
-	return cmp.Diff(a, b, cmpopts.IgnoreUnexported(fold.Response{}))
+	return cmp.Diff(a, b, cmpopts.IgnoreUnexported(fold.State{}, fold.Response{}))
 }
 
 // fataler is what testing.TB and rapid.T have in common here.
@@ -87,6 +87,33 @@ func apply(t fataler, records ...journal.Record) *fold.State {
 func running(more ...journal.Record) []journal.Record {
 	return append([]journal.Record{born, admitted("s1"), admitted("s2"), attempt("s1"), entry("s1")}, more...)
 }
+
+// chained is running with fallbacks to turn to.
+func chained(more ...journal.Record) []journal.Record {
+	return running(append([]journal.Record{&journal.Seam{Name: journal.SeamStart, Submission: "s1", Response: "r1", Settings: &journal.Settings{
+		Model: "p/a", Fallbacks: []string{"p/b", "p/c"},
+	}}}, more...)...)
+}
+
+// said is the end of a turn with something that readers saw.
+func said(stop journal.Stop, kind journal.BlockKind) *journal.TurnDone {
+	return &journal.TurnDone{Turn: "t1", Stop: stop, Blocks: []journal.Block{{Kind: kind, Text: "x"}}}
+}
+
+// A turn can be retracted if it came to nothing and readers saw some of it.
+func TestRetract(t *testing.T) {
+	for _, r := range []*journal.TurnDone{said(journal.StopError, journal.Text), said(journal.StopError, journal.Reasoning), said(journal.StopAborted, journal.Reasoning)} {
+		st := apply(t, running(started, r)...)
+		if st.Response.Retract != "t1" {
+			t.Fatalf("after %s with %s: it is %q", r.Stop, r.Blocks[0].Kind, st.Response.Retract)
+		}
+		if err := st.Apply(&journal.TurnStarted{Turn: "t2", Response: "r1", Retracts: "t1"}); err != nil || st.Response.Retract != "" {
+			t.Errorf("retracting: %v, then it is %q", err, st.Response.Retract)
+		}
+	}
+}
+
+func fallback(to string) journal.Record { return &journal.Fallback{Response: "r1", To: to} }
 
 func TestPhases(t *testing.T) {
 	for _, tt := range []struct {
@@ -185,6 +212,16 @@ func TestRules(t *testing.T) {
 		{"unknown outcome", running(), settled("s1", "lost")},
 		{"settled without an admission", running(), settled("s9", "failed")},
 		{"settled twice", running(settled("s1", "failed")), settled("s1", "failed")},
+		{"retracts without a failure", running(started, done(journal.StopToolUse, "a"), outcome("a", false), batch), &journal.TurnStarted{Turn: "t2", Response: "r1", Retracts: "t1"}},
+		{"retracts what nobody saw", running(started, &journal.TurnDone{Turn: "t1", Stop: journal.StopError}), &journal.TurnStarted{Turn: "t2", Response: "r1", Retracts: "t1"}},
+		{"retracts another turn", running(started, said(journal.StopError, journal.Text)), &journal.TurnStarted{Turn: "t2", Response: "r1", Retracts: "t0"}},
+		{"retracts an answer that goes on", running(started, said(journal.StopAborted, journal.Text)), &journal.TurnStarted{Turn: "t2", Response: "r1", Retracts: "t1"}},
+		{"fallback without a failure", chained(), fallback("p/b")},
+		{"fallback to a model out of order", chained(started, done(journal.StopError)), fallback("p/c")},
+		{"fallback beyond the last", running(started, done(journal.StopError)), fallback("")},
+		{"fallback of another response", chained(started, done(journal.StopError)), &journal.Fallback{Response: "r2", To: "p/b"}},
+		{"fallback twice for one failure", chained(started, done(journal.StopError), fallback("p/b")), fallback("p/c")},
+		{"fallback after an answer", chained(started, done(journal.StopEnd)), fallback("p/b")},
 		{"from the future", running(), &journal.Unknown{Name: "later"}},
 		{"no record of ours", running(), foreign{}},
 	} {
@@ -307,7 +344,8 @@ func TestPartial(t *testing.T) {
 func TestFailures(t *testing.T) {
 	failed := &journal.TurnDone{Turn: "t1", Stop: journal.StopError, Error: &journal.TurnError{Message: "x"}, Usage: journal.Usage{Input: 1}}
 	st := apply(t, running(started, failed, started, failed)...)
-	if r := st.Response; r.Failures != 2 || r.Turns != 0 || r.LastError == nil || r.Usage.Input != 2 || st.Usage.Input != 2 {
+	if r := st.Response; r.Failures != 2 || r.Turns != 0 || r.LastError == nil || r.Usage.Input != 2 || st.Usage.Input != 2 ||
+		r.Cost.Unknown != 2 || st.Cost.Unknown != 2 {
 		t.Errorf("after two failures: %+v", r)
 	}
 	for _, r := range []journal.Record{started, done(journal.StopToolUse, "a")} {
@@ -317,6 +355,25 @@ func TestFailures(t *testing.T) {
 	}
 	if r := st.Response; r.Failures != 0 || r.Turns != 1 || r.LastError != nil || !r.CallIDs["a"] {
 		t.Errorf("after an answer: %+v", r)
+	}
+}
+
+// The next model begins with no failure to its name, and the response keeps
+// count of all.
+func TestFallback(t *testing.T) {
+	st := apply(t, chained(started, done(journal.StopError), started, done(journal.StopError))...)
+	if r := &st.Response; r.Model() != "p/a" || r.Next() != "p/b" || r.Failures != 2 {
+		t.Errorf("before: model %s, next %s, %d failures", r.Model(), r.Next(), r.Failures)
+	}
+	for _, to := range []string{"p/b", "p/c"} {
+		for _, r := range []journal.Record{fallback(to), started, done(journal.StopError)} {
+			if err := st.Apply(r); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if r := &st.Response; r.Model() != "p/c" || r.Next() != "" || r.Failures != 1 || r.Errors != 4 {
+		t.Errorf("after: model %s, next %s, %d failures, %d in all", r.Model(), r.Next(), r.Failures, r.Errors)
 	}
 }
 
@@ -349,12 +406,14 @@ func TestSize(t *testing.T) {
 	big := string(make([]byte, 10_000))
 	base := size()
 	for name, tt := range map[string]struct{ got, least, most int }{
-		"an answer":         {size(started, &journal.TurnDone{Turn: "t1", Stop: journal.StopEnd, Blocks: []journal.Block{{Kind: journal.Text, Text: big}}}), 10_000, 11_000},
-		"a call's result":   {size(started, done(journal.StopToolUse, "a"), &journal.Outcome{Turn: "t1", Call: "a", Content: big}, batch), 10_000, 11_000},
-		"a cut turn":        {size(started, &journal.TurnDone{Turn: "t1", Stop: journal.StopAborted, Blocks: []journal.Block{{Text: big}}}), 0, 0},
-		"a cut turn, shown": {size(started, &journal.TurnDone{Turn: "t1", Stop: journal.StopAborted, Blocks: []journal.Block{{Text: big}}}, notice(journal.SignalInterrupted)), 10_000, 11_000},
-		"a value":           {size(state(`"` + big + `"`)), 10_000, 11_000},
-		"a value, replaced": {size(state(`"`+big+`"`), state(`1`)), 1, 1_000},
+		"an answer":                   {size(started, &journal.TurnDone{Turn: "t1", Stop: journal.StopEnd, Blocks: []journal.Block{{Kind: journal.Text, Text: big}}}), 10_000, 11_000},
+		"a call's result":             {size(started, done(journal.StopToolUse, "a"), &journal.Outcome{Turn: "t1", Call: "a", Content: big}, batch), 10_000, 11_500},
+		"what the model is not shown": {size(started, done(journal.StopToolUse, "a"), &journal.Outcome{Turn: "t1", Call: "a", Output: []byte(`"` + big + `"`)}, batch), 0, 1_500},
+		"a value that was replaced":   {size(started, done(journal.StopToolUse, "a", "b"), outcome("a", false, journal.VarWrite{Seq: 1, Name: "v", Value: []byte(`"` + big + `"`)}), outcome("b", false, journal.VarWrite{Seq: 2, Name: "v", Value: []byte(`1`)}), batch), 0, 3_000},
+		"a cut turn":                  {size(started, &journal.TurnDone{Turn: "t1", Stop: journal.StopAborted, Blocks: []journal.Block{{Text: big}}}), 0, 0},
+		"a cut turn, shown":           {size(started, &journal.TurnDone{Turn: "t1", Stop: journal.StopAborted, Blocks: []journal.Block{{Text: big}}}, notice(journal.SignalInterrupted)), 10_000, 11_000},
+		"a value":                     {size(state(`"` + big + `"`)), 10_000, 11_000},
+		"a value, replaced":           {size(state(`"`+big+`"`), state(`1`)), 1, 1_000},
 	} {
 		if got := tt.got - base; got < tt.least || got > tt.most {
 			t.Errorf("%s adds %d bytes, want %d to %d", name, got, tt.least, tt.most)

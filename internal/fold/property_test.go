@@ -3,6 +3,7 @@ package fold_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -38,6 +39,9 @@ func (w *writer) intake() journal.Record {
 	if rapid.IntRange(0, 4).Draw(w.t, "abort") == 0 {
 		return &journal.Abort{}
 	}
+	if rapid.IntRange(0, 5).Draw(w.t, "command") == 0 {
+		return &journal.Admitted{Submission: w.id("s"), Message: journal.Message{Kind: journal.Signal, Type: journal.SignalCompaction}}
+	}
 	return &journal.Admitted{Submission: w.id("s"), Message: journal.Message{Kind: journal.User, Body: "hello"}}
 }
 
@@ -51,14 +55,22 @@ func (w *writer) owner() journal.Record {
 		case fold.Idle:
 			may = append(may, &journal.Attempt{Submission: head.Submission, Ordinal: 1, MaxAttempts: 3, Deadline: 99})
 		case fold.Model, fold.Finish:
-			may = append(may, input(head), input(head))
+			if !head.Command() {
+				may = append(may, input(head), input(head))
+			}
 		}
 		if st.Resting() {
 			may = append(may, &journal.Settled{Submission: head.Submission, Outcome: journal.Aborted})
+			if head.Command() {
+				may = append(may, &journal.Settled{Submission: head.Submission, Outcome: journal.Completed})
+			}
 		}
 	}
 	if st.Active != nil {
 		may = append(may, w.response()...)
+	}
+	if r := w.compacted(); r != nil {
+		may = append(may, r)
 	}
 	may = append(may, &journal.State{Name: rapid.SampledFrom([]string{"v", "w"}).Draw(w.t, "name"), Value: jsontext.Value(`{"n":1}`)})
 	if st.Active == nil && len(st.Queue) == 0 {
@@ -69,6 +81,28 @@ func (w *writer) owner() journal.Record {
 
 func input(sub *fold.Submission) journal.Record {
 	return &journal.Entry{ID: "e_" + sub.Submission, Submission: sub.Submission, Purpose: journal.Input, Message: sub.Message}
+}
+
+// compacted draws a compaction, or nil if there is nothing to compact.
+func (w *writer) compacted() journal.Record {
+	st := w.st
+	var cuts []int
+	for i, it := range st.Context {
+		if i > 0 && it.ID() != "" && !it.Follows() && slices.IndexFunc(st.Context, func(o fold.Item) bool { return o.ID() == it.ID() }) == i {
+			cuts = append(cuts, i)
+		}
+	}
+	if len(cuts) == 0 || !st.Resting() || rapid.IntRange(0, 2).Draw(w.t, "compact") > 0 {
+		return nil
+	}
+	cut := rapid.SampledFrom(cuts).Draw(w.t, "cut")
+	r := &journal.Compacted{ID: w.id("k"), Summary: "so far", First: st.Context[cut].ID(), Usage: journal.Usage{Input: 1}, Calls: 1}
+	for _, it := range st.Context[:cut] {
+		if it.ID() != "" && !it.Follows() && rapid.IntRange(0, 3).Draw(w.t, "keep") == 0 {
+			r.Keep = append(r.Keep, it.ID())
+		}
+	}
+	return r
 }
 
 // response lists what may be written of the response under way.
@@ -86,14 +120,20 @@ func (w *writer) response() []journal.Record {
 	}
 	switch st.Phase {
 	case fold.Input:
+		if st.Active.Command() {
+			return append(may, w.end(journal.Completed))
+		}
 		may = append(may, input(st.Active), input(st.Active))
 	case fold.Model:
 		id := resp.ID
 		if id == "" {
 			id = w.id("r")
 		}
-		turn := &journal.TurnStarted{Turn: w.id("t"), Response: id, Submission: active}
-		may = append(may, turn, turn, &journal.Seam{Name: journal.SeamStart, Submission: active})
+		turn := &journal.TurnStarted{Turn: w.id("t"), Response: id, Submission: active, Retracts: resp.Retract}
+		may = append(may, turn, turn, &journal.Seam{Name: journal.SeamStart, Submission: active, Settings: &journal.Settings{Model: "p/a", Fallbacks: []string{"p/b"}}})
+		if next := resp.Next(); next != "" && resp.LastError != nil {
+			may = append(may, &journal.Fallback{Response: resp.ID, Submission: active, From: resp.Model(), To: next, Class: "overload"})
+		}
 	case fold.Streaming:
 		block := max(len(resp.Partial)-1, 0) + rapid.IntRange(0, 2).Draw(w.t, "block")
 		kind := journal.Text
@@ -103,8 +143,14 @@ func (w *writer) response() []journal.Record {
 		may = append(may, &journal.TurnDelta{Turn: resp.Turn, Response: resp.ID, Block: block, BlockKind: kind, Text: "é"}, w.turnDone())
 	case fold.Tools:
 		for _, c := range resp.Calls {
-			if resp.Outcomes[c.Call] == nil {
+			switch {
+			case resp.Outcomes[c.Call] != nil:
+			case resp.MayHaveRun(c.Call):
 				may = append(may, w.outcome(c.Call))
+			case resp.Truncated:
+				may = append(may, &journal.Outcome{Turn: resp.Turn, Call: c.Call, Failed: true})
+			default:
+				may = append(may, &journal.Called{Turn: resp.Turn, Calls: []string{c.Call}}, &journal.Outcome{Turn: resp.Turn, Call: c.Call, Failed: true})
 			}
 		}
 		if len(resp.Outcomes) == len(resp.Calls) {
@@ -134,6 +180,7 @@ func (w *writer) turnDone() journal.Record {
 			journal.StopEnd, journal.StopToolUse, journal.StopLength, journal.StopFiltered, journal.StopError, journal.StopAborted,
 		}).Draw(w.t, "stop"),
 		Blocks: []journal.Block{{Kind: journal.Text, Text: "done"}},
+		Named:  rapid.Bool().Draw(w.t, "named"),
 	}
 	if r.Stop == journal.StopError {
 		r.Error = &journal.TurnError{Class: "retryable", Message: "no"}
@@ -291,6 +338,15 @@ func TestAnythingAtAnyTime(t *testing.T) {
 	})
 }
 
+// names are the names of the items of the context.
+func names(st *fold.State) []string {
+	var out []string
+	for _, it := range st.Context {
+		out = append(out, it.ID())
+	}
+	return out
+}
+
 // anything draws a record without a thought for the phase. Its ids are often
 // those of what is under way, so that the rules behind the phase are reached.
 func (w *writer) anything() journal.Record {
@@ -315,7 +371,7 @@ func (w *writer) anything() journal.Record {
 			&journal.TurnDelta{Turn: turn, Block: rapid.SampledFrom([]int{-1, 0, 1, journal.MaxBlocks - 1, journal.MaxBlocks, 1 << 40}).Draw(t, "block"), BlockKind: kind, Text: "x"},
 			&journal.TurnDone{Turn: turn, Stop: rapid.SampledFrom([]journal.Stop{journal.StopEnd, journal.StopAborted, "?"}).Draw(t, "stop"), Blocks: []journal.Block{block, block}},
 		},
-		fold.Tools: {&journal.Outcome{Turn: turn, Call: call}, &journal.ToolBatch{Turn: turn}},
+		fold.Tools: {&journal.Called{Turn: turn, Calls: []string{call}}, &journal.Outcome{Turn: turn, Call: call}, &journal.ToolBatch{Turn: turn}},
 	}
 	if fitting := hostile[st.Phase]; fitting != nil && rapid.Bool().Draw(t, "fitting") {
 		return rapid.SampledFrom(fitting).Draw(t, "hostile")
@@ -331,9 +387,12 @@ func (w *writer) anything() journal.Record {
 		&journal.TurnStarted{Turn: "t8", Response: rapid.SampledFrom([]string{st.Response.ID, "r9"}).Draw(t, "resp"), Submission: sub},
 		&journal.TurnDelta{Turn: turn, BlockKind: kind, Text: "x"},
 		&journal.TurnDone{Turn: turn, Stop: journal.StopEnd, Blocks: []journal.Block{block}},
+		&journal.Called{Turn: turn, Calls: []string{call, call}},
 		&journal.Outcome{Turn: turn, Call: call},
 		&journal.ToolBatch{Turn: turn},
 		&journal.Settled{Submission: sub, Outcome: rapid.SampledFrom([]string{"completed", "failed", "?"}).Draw(t, "outcome")},
+		&journal.Compacted{ID: "k", First: rapid.SampledFrom(append(names(st), "e9", "")).Draw(t, "first"), Keep: rapid.SliceOfN(rapid.SampledFrom(append(names(st), "")), 0, 2).Draw(t, "keep")},
+		&journal.Uncompacted{ID: "k"},
 		&journal.Unknown{Name: "later", Optional: rapid.Bool().Draw(t, "optional")},
 	}).Draw(t, "anything")
 }

@@ -38,6 +38,7 @@ func (s *State) repair(r *journal.Repair) error {
 		}
 	}
 	s.Active, s.Joined, s.Queue, s.Response, s.Steps, s.Phase = nil, nil, nil, Response{}, nil, Idle
+	s.open = nil
 	for _, id := range r.Open {
 		s.Queue = append(s.Queue, &Submission{Admitted: journal.Admitted{Submission: id}})
 	}
@@ -96,12 +97,27 @@ func (e *DamageError) Newer() bool {
 // state is that before the damaged batch. Damage that a repair record further on
 // passes over is none. Spans are passed over in addition.
 func Replay(batches Batches, spans ...Span) (*State, error) {
-	r := replay{batches: batches, pass: make(map[int64]Span)}
+	r := replay{batches: batches, pass: make(map[int64]Span), undone: make(map[string]bool)}
 	for _, span := range spans {
 		r.pass[span.From] = span
 	}
+	return r.run()
+}
+
+// ReplayWithout is [Replay] for a journal whose latest compaction in effect is
+// about to be undone.
+func ReplayWithout(batches Batches, compaction string) (*State, error) {
+	r := replay{batches: batches, pass: make(map[int64]Span), undone: make(map[string]bool)}
+	if st, err := r.run(); err != nil { // what is undone by records must be known first
+		return st, err
+	}
+	r.undone[compaction] = true
+	return r.run()
+}
+
+func (r *replay) run() (*State, error) {
 	for {
-		before := len(r.pass)
+		before := len(r.pass) + len(r.undone)
 		st, err := r.once(1<<63 - 1)
 		var damage *DamageError
 		if errors.As(err, &damage) {
@@ -109,7 +125,7 @@ func Replay(batches Batches, spans ...Span) (*State, error) {
 				return nil, err
 			}
 		}
-		if len(r.pass) > before {
+		if len(r.pass)+len(r.undone) > before {
 			continue // from the start, with what is known now
 		}
 		if damage == nil {
@@ -124,14 +140,16 @@ func Replay(batches Batches, spans ...Span) (*State, error) {
 	}
 }
 
-// A replay knows the spans to pass over by where they begin.
+// A replay knows the spans to pass over by where they begin, and the compactions
+// that are undone.
 type replay struct {
 	batches Batches
 	pass    map[int64]Span
+	undone  map[string]bool
 }
 
-// once folds the batches before the offset. It stops early at a repair record
-// that is news, having taken note of it.
+// once folds the batches before the offset. It stops early at a record that is
+// news of what to pass over, having taken note of it.
 func (r *replay) once(before int64) (*State, error) {
 	st := &State{Head: -1}
 	for b, err := range r.batches {
@@ -151,23 +169,30 @@ func (r *replay) once(before int64) (*State, error) {
 		if r.learn(b.Records, func(p *journal.Repair) bool { return p.To < b.Offset }) {
 			return st, nil
 		}
-		if err := st.applyBatch(b); err != nil {
+		if r.learnUndone(b.Records) {
+			return st, nil
+		}
+		if err := r.apply(st, b); err != nil {
 			return nil, &DamageError{Offset: b.Offset, Err: err}
 		}
 	}
 	return st, nil
 }
 
-func (s *State) applyBatch(b Batch) error {
+func (r *replay) apply(st *State, b Batch) error {
 	if b.Err != nil {
 		return b.Err
 	}
 	for _, rec := range b.Records {
-		if err := s.Apply(rec); err != nil {
+		apply := st.Apply
+		if c, ok := rec.(*journal.Compacted); ok && r.undone[c.ID] {
+			apply = func(journal.Record) error { return st.PassCompaction(c) }
+		}
+		if err := apply(rec); err != nil {
 			return err
 		}
 	}
-	s.Advance(b.Offset)
+	st.Advance(b.Offset)
 	return nil
 }
 
@@ -195,6 +220,19 @@ func (r *replay) learn(records []journal.Record, counts func(*journal.Repair) bo
 		}
 		if _, known := r.pass[p.From]; !known && p.From > 0 && p.From <= p.To {
 			r.pass[p.From] = Span{p.From, p.To}
+			news = true
+		}
+	}
+	return news
+}
+
+// learnUndone takes note of the compactions that the records undo, and reports
+// whether any of them is news.
+func (r *replay) learnUndone(records []journal.Record) bool {
+	news := false
+	for _, rec := range records {
+		if u, ok := rec.(*journal.Uncompacted); ok && !r.undone[u.ID] {
+			r.undone[u.ID] = true
 			news = true
 		}
 	}

@@ -61,11 +61,31 @@ type State struct {
 	Active *Submission
 	Joined []*Submission
 
+	// open finds all of them. It is made when it is needed.
+	open byID
+
 	// Response describes the response under way.
 	Response Response
 
-	// Context is the conversation as the model sees it.
+	// Context is the conversation as the model sees it, and Counted what a
+	// provider has counted of it.
 	Context []Item
+	Counted Counted
+
+	// Fresh says that no turn was completed since the latest compaction.
+	Fresh bool
+
+	// Squeezed counts the completed turns in a row whose request held less than the
+	// context.
+	Squeezed int
+
+	// Blind are the models that have refused a request with images and answered the
+	// same one without.
+	Blind []string
+
+	// Undone are compactions that were passed over because a record further on
+	// undoes them, latest last; see [State.PassCompaction].
+	Undone []string
 
 	// Vars is the instance's persistent state.
 	Vars map[string]json.RawMessage
@@ -78,11 +98,17 @@ type State struct {
 	// model was told last. Both are nil until the first turn.
 	Baseline, Told *journal.Resources
 
+	// Kept reports whether the model has been told of a result that was kept
+	// beside the journal.
+	Kept bool
+
 	// Delivery is the message that is in front of the model.
 	Delivery *journal.Message
 
-	// Usage is the sum over all turns.
+	// Usage and Cost are the sums over all turns.
 	Usage journal.Usage
+	Cost  journal.Expense
+	Spent Spent
 
 	// Passed are the ranges of batches that were passed over; see [State.PassOver].
 	Passed []Span
@@ -90,6 +116,9 @@ type State struct {
 	// Size is roughly how many bytes the context and the persistent state hold.
 	Size int
 }
+
+// byID are submissions by their ids: the queue may be long.
+type byID map[string]*Submission
 
 // A Submission is an accepted message that is not settled.
 type Submission struct {
@@ -104,6 +133,10 @@ type Submission struct {
 	Fruitless   int
 	MaxAttempts int
 	Deadline    int64 // Unix milliseconds
+
+	// Began is when the latest attempt did, in Unix milliseconds, or zero if the
+	// record does not say.
+	Began int64
 }
 
 // A Response is what the agent does between waking and settling.
@@ -112,9 +145,31 @@ type Response struct {
 	Settings *journal.Settings // nil until it starts
 	Turn     string            // the latest turn; empty before the first
 	Turns    int               // completed turns
-	Failures int               // failed turns in a row that may be retried
+	Failures int               // failed turns in a row, of the model that is used now
+	Errors   int               // failed turns in all
+	Fallback int               // how many of the settings' fallbacks have been turned to
 	Cycles   int               // how often its finish hooks have sent the model back to work
 	Usage    journal.Usage
+	Cost     journal.Expense
+	Spent    Spent
+
+	// Concluding is the limit of the budget that was reached, once the turn has
+	// begun that is the last one for that.
+	Concluding *journal.ExhaustedBudget
+
+	// Images is that of the latest TurnStarted, and Blind the model, as
+	// provider/model, that has refused such a request: notes take the place of the
+	// images.
+	Images bool
+	Blind  string
+
+	// Capped is that of the latest TurnStarted, and CutBy the limit that has cut an
+	// answer: the next turn is the last one.
+	Capped, CutBy *journal.ExhaustedBudget
+
+	// Mute says that the latest completed turn was to conclude and has not; see
+	// journal.TurnDone.
+	Mute bool
 
 	// Ran are the tool calls of all its committed batches, Metadata what hooks
 	// have attached to its message, both in order.
@@ -134,6 +189,18 @@ type Response struct {
 
 	LastError *journal.TurnError // of the latest turn, when it failed
 
+	// Retract is the latest turn, when it has come to nothing although readers
+	// were shown some of it, which they must forget when it is made again.
+	Retract string
+
+	// Overflows counts the turns in a row whose request was too large, and
+	// Relieved says that the context was compacted since the first of them.
+	// Fitted and Size are those of the latest TurnStarted.
+	Overflows int
+	Relieved  bool
+	Fitted    bool
+	Size      int
+
 	// Partial is the text streamed so far in an open turn, by block.
 	Partial []journal.Block
 	growing *strings.Builder // the text of its last block, so that a long answer is not copied with each delta
@@ -149,7 +216,18 @@ type Response struct {
 	// Truncated means that the turn was cut by the output limit, so that its
 	// calls must not run.
 	Truncated bool
+	// Refused means that a filter has cut the turn: its calls must not run, and the
+	// response ends with it.
+	Refused bool
+	// Named means that no call runs before a record has named it, and Called are
+	// those that were; see [Response.MayHaveRun].
+	Named  bool
+	Called map[string]bool
 }
+
+// MayHaveRun reports whether a call of the latest turn may have begun to run. If
+// not, it certainly has not.
+func (r *Response) MayHaveRun(call string) bool { return !r.Named || r.Called[call] }
 
 // A Ran is one tool call of a response, as its hooks see it.
 type Ran struct {
@@ -175,11 +253,30 @@ type Repeated struct {
 // has failed in the committed batches of this response.
 func (r *Response) Failed(b journal.Block) int { return r.repeats[identical(b)] }
 
+// Model returns the specifier of the model that the response is made with now.
+// It must have settings.
+func (r *Response) Model() string {
+	if r.Fallback > 0 {
+		return r.Settings.Fallbacks[r.Fallback-1]
+	}
+	return r.Settings.Model
+}
+
+// Next returns the specifier of the model to turn to when the present one fails,
+// or nothing if there is none.
+func (r *Response) Next() string {
+	if r.Settings == nil || r.Fallback >= len(r.Settings.Fallbacks) {
+		return ""
+	}
+	return r.Settings.Fallbacks[r.Fallback]
+}
+
 // Started reports whether the response has come to its first turn.
 func (r *Response) Started() bool { return r.Turn != "" }
 
 // An Item is one message of the model's context. Exactly one field is set.
 type Item struct {
+	Summary  *journal.Compacted // only the first item
 	Entry    *journal.Entry
 	Turn     *journal.TurnDone
 	Outcomes []*journal.Outcome // of one batch, in call order
@@ -194,9 +291,10 @@ func (s *State) Advance(offset int64) { s.Head = offset }
 func (s *State) Unsettled() bool { return s.Active != nil || len(s.Queue) > 0 }
 
 // Joinable returns the submission that may join the response, or nil. Only the
-// head of the queue may join, and an aborted one never does.
+// head of the queue may join, and an aborted one or a command never does. When
+// the budget is exhausted none does: it gets a response of its own.
 func (s *State) Joinable() *Submission {
-	if len(s.Queue) == 0 || s.Queue[0].Aborted {
+	if len(s.Queue) == 0 || s.Queue[0].Aborted || s.Queue[0].Command() || s.Exhausted() != nil {
 		return nil
 	}
 	return s.Queue[0]

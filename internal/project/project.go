@@ -57,6 +57,9 @@ func (p *projector) record(r journal.Record) {
 		m := message(r)
 		p.add(wire.Chunk{Type: wire.ChunkMessageAppended, Message: &m})
 	case *journal.TurnStarted:
+		if r.Retracts != "" {
+			p.add(wire.Chunk{Type: wire.ChunkRetracted, MessageID: r.Response, SubmissionID: r.Submission, TurnID: r.Retracts})
+		}
 		if c := p.opened(r.Response); c != nil {
 			c.TurnID = r.Turn // one start for both: clients pass over a second one
 			return
@@ -83,9 +86,17 @@ func (p *projector) record(r journal.Record) {
 		p.repair(r)
 	case *journal.Settled:
 		p.add(wire.Chunk{
-			Type: wire.ChunkSettled, SubmissionID: r.Submission, Outcome: r.Outcome, Error: value(r.Error), AnsweredBy: r.AnsweredBy, Timestamp: p.at,
+			Type: wire.ChunkSettled, SubmissionID: r.Submission, Outcome: r.Outcome, Error: value(r.Error), AnsweredBy: r.AnsweredBy, Budget: budget(r.Budget), Timestamp: p.at,
 		})
 	}
+}
+
+// budget is a limit as a client sees it.
+func budget(b *journal.ExhaustedBudget) *wire.Budget {
+	if b == nil {
+		return nil
+	}
+	return &wire.Budget{Scope: string(b.Scope), Limit: string(b.Limit)}
 }
 
 // open begins the response's message before its first turn, and reports whether
