@@ -23,11 +23,17 @@ type Admission struct {
 	Origin      string          // direct, dispatch
 	Traceparent string
 	NoCreate    bool // the instance must exist
+
+	Repeatable bool // the sender may send it again under the same id
+	Within     bool // it is sent by code of an agent that this engine runs
 }
 
 // Admit accepts a message and returns when it is durable. The errors are those
 // of store.Store.Admit, and ErrDamaged if the instance is known to be set aside:
-// nobody would answer.
+// nobody would answer. It is an *OverloadError, and nothing is stored, while there is
+// more to do than this process can take on; a message that was accepted before gets
+// its receipt all the same, and one that belongs to work under way is accepted, so that
+// this can come to its end.
 //
 // Durability: when Admit returns nil, the message will be answered exactly
 // once, by this process or by another, whatever dies.
@@ -35,10 +41,10 @@ func (e *Engine) Admit(ctx context.Context, a Admission) (store.Receipt, error) 
 	if e.hasEnded() {
 		return store.Receipt{}, ErrEnded
 	}
-	if err := e.slots.damage(a.Address); err != nil {
-		return store.Receipt{}, fmt.Errorf("%w: %w", ErrDamaged, err)
+	if err := e.setAside(ctx, a.Address); err != nil {
+		return store.Receipt{}, err
 	}
-	now := time.Now()
+	now := e.Now()
 	admitted := journal.Batch{At: now, Records: []journal.Record{&journal.Admitted{
 		Submission: a.Submission, Message: a.Message, Origin: a.Origin, Traceparent: a.Traceparent,
 	}}}
@@ -48,7 +54,17 @@ func (e *Engine) Admit(ctx context.Context, a Admission) (store.Receipt, error) 
 	}
 	req := &store.Admission{
 		Address: a.Address, Condition: a.Condition, Submission: a.Submission, Identity: a.Identity,
-		AcceptedAt: now, Payload: payload, Attachments: a.Attachments, Node: e.cfg.Node,
+		AcceptedAt: now, Payload: payload, Attachments: a.Attachments,
+	}
+	if (e.cfg.Programs[a.Address.Agent] != nil || !e.shared()) && !e.strangers.knows(a.Address) {
+		req.Node = e.claimer()
+	}
+	if over := e.Overload(); over != nil && !a.Within {
+		r, replayed, err := e.replayed(ctx, a, req)
+		if err == nil && !replayed {
+			err = over
+		}
+		return r, err
 	}
 	var born journal.Batch
 	if !a.NoCreate {
@@ -56,21 +72,38 @@ func (e *Engine) Admit(ctx context.Context, a Admission) (store.Receipt, error) 
 			return store.Receipt{}, err
 		}
 	}
+	if e.shared() {
+		e.sharing.own.begin(a.Address)
+		defer e.sharing.admitted(a.Address)
+	}
+	term := e.tenure.now()
 	r, err := e.cfg.Store.Admit(ctx, req)
+	e.doubts.add(a.Address, err)
+	e.ailments.note(err)
 	if err != nil || r.Duplicate {
-		return r, err
+		return r, unanswered(ctx, err)
 	}
 	var in []intake
 	incarnation := ""
 	if r.Created {
-		in = append(in, intake{r.Before, born})
+		in = append(in, intake{r.Before, born, len(req.Birth.Payload)})
 		incarnation = req.Birth.Incarnation
-		e.hub.publish(a.Address, incarnation, r.Before, born)
+		e.hub.publishKnown(a.Address, incarnation, r.Before, born)
 	}
-	in = append(in, intake{r.Offset, admitted})
+	in = append(in, intake{r.Offset, admitted, len(payload)})
 	e.hub.publishKnown(a.Address, incarnation, r.Offset, admitted)
-	e.cfg.Observe(Event{Type: EventAdmitted, Time: now, Instance: a.Address, Submission: a.Submission})
-	e.route(a.Address, r.Lease, r.Created, in...)
+	e.cfg.Observe(Event{
+		Type: EventAdmitted, Time: now, Instance: a.Address, Submission: a.Submission, Origin: a.Origin, Traceparent: a.Traceparent,
+	})
+	if r.Lease == nil || e.cfg.Programs[a.Address.Agent] == nil {
+		e.route(a.Address, in...)
+		return r, nil
+	}
+	s := e.slots.adopt(*r.Lease, term)
+	if r.Created {
+		s.seed()
+	}
+	e.hand(s, in...)
 	return r, nil
 }
 
@@ -91,48 +124,82 @@ func birth(a Admission, now time.Time) (journal.Batch, *store.Birth, error) {
 // Durability: when Abort returns true, the work will settle as aborted unless
 // its response was complete before, whatever dies.
 func (e *Engine) Abort(ctx context.Context, addr store.Address) (bool, error) {
-	payload, err := journal.Encode(journal.Batch{At: time.Now(), Records: []journal.Record{&journal.Abort{}}})
+	payload, err := journal.Encode(journal.Batch{At: e.Now(), Records: []journal.Record{&journal.Abort{}}})
 	if err != nil {
 		return false, err
 	}
 	ok, err := e.cfg.Store.Abort(ctx, addr, payload)
+	e.ailments.note(err)
+	e.doubts.add(addr, err)
 	if err != nil || !ok {
-		return false, err
+		return false, unanswered(ctx, err)
 	}
 	inst, err := e.cfg.Store.Instance(context.WithoutCancel(ctx), addr)
 	if err != nil {
+		e.doubts.add(addr, err)
 		return true, fmt.Errorf("telling the running work of the abort: %w", err)
 	}
-	e.route(addr, nil, false, intake{offset: inst.Head})
+	e.cut(addr, intake{offset: inst.Head})
 	return true, nil
 }
 
 // route hands intake to the instance's driver, if this process owns the
-// instance or can come to own it. Otherwise another process does, and must
-// notice by itself: stores that several processes share need that still.
-func (e *Engine) route(addr store.Address, lease *store.Lease, created bool, in ...intake) {
+// instance, or can come to own it because no other process has the store open.
+func (e *Engine) route(addr store.Address, in ...intake) {
 	if e.cfg.Programs[addr.Agent] == nil {
 		return
 	}
-	var s *slot
-	switch {
-	case lease != nil:
-		s = e.slots.adopt(*lease)
-		if created {
-			s.seed()
-		}
-	default:
-		if s = e.slots.find(addr); s == nil {
-			l, err := e.cfg.Store.Take(e.ctx, e.cfg.Node, addr)
-			if err != nil {
-				if !errors.Is(err, store.ErrOwned) && e.ctx.Err() == nil {
-					e.cfg.Log.Error("taking an instance up", "instance", addr.String(), "error", err)
-				}
-				return
-			}
-			s = e.slots.adopt(l)
-		}
+	s := e.slots.find(addr)
+	if s == nil && !e.shared() && !e.parts() { // otherwise its owner is told by the store
+		s = e.take(addr)
 	}
+	if s != nil {
+		e.hand(s, in...)
+	}
+}
+
+// cut is route for an abort. What nobody works on is taken for that, whether there is
+// a place or not: it would wait for one only to end.
+func (e *Engine) cut(addr store.Address, in intake) {
+	if e.cfg.Programs[addr.Agent] == nil {
+		return
+	}
+	s := e.slots.find(addr)
+	if s == nil && !e.parts() {
+		s = e.take(addr)
+	}
+	if s != nil {
+		s.deliver(in)
+		e.startAtOnce(s)
+	}
+}
+
+// take comes to own an instance, or returns nil. While this process's own lease
+// has lapsed, the slot's driver does that when it may.
+func (e *Engine) take(addr store.Address) *slot {
+	if e.strangers.knows(addr) {
+		return nil
+	}
+	term := e.tenure.now()
+	if e.tenure.holds(term) != nil {
+		return e.slots.keep(addr)
+	}
+	l, err := e.cfg.Store.Take(e.ctx, e.cfg.Node, addr)
+	switch {
+	case err == nil:
+		return e.slots.adopt(l, term)
+	case e.tenure.holds(term) != nil:
+		return e.slots.keep(addr)
+	default:
+		if !errors.Is(err, store.ErrOwned) && e.ctx.Err() == nil {
+			e.cfg.Log.Error("taking an instance up", "instance", addr.String(), "error", err)
+		}
+		return nil
+	}
+}
+
+// hand gives intake to the slot's driver.
+func (e *Engine) hand(s *slot, in ...intake) {
 	s.deliver(in...)
 	e.start(s)
 }

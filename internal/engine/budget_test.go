@@ -85,6 +85,31 @@ func TestFruitlessAttempts(t *testing.T) {
 	})
 }
 
+// A wait counts from the attempt before it, not from the beginning of a life: also
+// where no life is as long as a wait, the next attempt is made in time.
+func TestAttemptsOfShortLives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.budget.MaxAttempts = 7
+		w.reply = func(ctx context.Context, _ *model.Request, _ func(model.Event, error) bool) { <-ctx.Done() }
+		s := memstore.New()
+		e := w.start(t, s)
+		send(t, e, chat, "poison")
+		began := time.Now()
+		for attempts(t, s) < 7 && time.Since(began) < time.Hour {
+			time.Sleep(100 * time.Millisecond) // simulated
+			synctest.Wait()
+			s = die(t, e, s)
+			e = w.start(t, s)
+		}
+		defer stop(t, e)
+		// The waits before the third to the seventh are 0.5, 1, 2, 4 and 8 s at most.
+		if took := time.Since(began); took < 8*time.Second || took > 18*time.Second {
+			t.Errorf("%d attempts took %v", attempts(t, s), took)
+		}
+	})
+}
+
 // Work that is interrupted again and again and comes further each time is not
 // given up: only attempts in a row that achieve nothing count.
 func TestFruitfulAttempts(t *testing.T) {

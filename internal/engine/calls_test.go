@@ -246,9 +246,7 @@ func TestRepeatedFailure(t *testing.T) {
 				t.Errorf("the next message settled %s", got)
 			}
 			var reason error
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			for _, ev := range w.events {
+			for _, ev := range w.seen() {
 				if ev.Type == engine.EventSettled && ev.Submission == id {
 					reason = ev.Error
 				}
@@ -687,7 +685,7 @@ func TestUpdatesBesideACallThatIsRunAgain(t *testing.T) {
 				}
 				want := map[string]string{"durable": "110", "plain": "11"}[first]
 				if got := string(folded(t, s).Vars["n"]); got != want {
-					t.Errorf("n is %s, want %s; %q", got, want, w.effects)
+					t.Errorf("n is %s, want %s; %q", got, want, w.did())
 				}
 			})
 		})
@@ -945,6 +943,44 @@ func TestDurableCallOutlivesAShutdown(t *testing.T) {
 					t.Errorf("the step ran %d times", n)
 				}
 			})
+		})
+	}
+}
+
+// A filter may cut an answer within a call, whose arguments are then less than the
+// model meant: the call is not run, and the model is not asked again.
+func TestFilteredCall(t *testing.T) {
+	for name, tt := range map[string]struct{ text, outcome string }{
+		"with text": {"Let me see.", journal.Completed},
+		"alone":     {"", journal.Failed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			w.tools = []engine.Tool{w.tool("wipe", nil)}
+			w.reply = func(_ context.Context, req *model.Request, yield func(model.Event, error) bool) {
+				if w.asked() > 1 {
+					if err := wellFormed(req.Messages); err != nil {
+						t.Error(err)
+					}
+					say(yield, "ok")
+					return
+				}
+				at := 0
+				if tt.text != "" {
+					yield(model.BlockDone{Block: model.Block{Kind: model.Text, Text: tt.text}}, nil)
+					at = 1
+				}
+				yield(model.BlockDone{Index: at, Block: model.Block{Kind: model.ToolCall, CallID: "c1", Name: "wipe"}}, nil)
+				yield(model.Done{Stop: model.StopFiltered}, nil)
+			}
+			e := w.start(t, memstore.New())
+			defer stop(t, e)
+			if got := settled(t, e, chat, send(t, e, chat, "go")); got != tt.outcome || w.asked() != 1 || len(w.did()) > 0 {
+				t.Errorf("settled %s after %d calls, ran %v", got, w.asked(), w.did())
+			}
+			if got := settled(t, e, chat, send(t, e, chat, "again")); got != journal.Completed {
+				t.Errorf("the next message settled %s", got)
+			}
 		})
 	}
 }

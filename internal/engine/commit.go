@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -21,9 +22,12 @@ func (d *driver) stage(records ...journal.Record) error {
 			return &fault{fmt.Errorf("staging for %s: %w", d.slot.addr, err)}
 		}
 		d.staged = append(d.staged, r)
+		d.tellRecord(r)
 		switch r.(type) {
 		case *journal.Entry, *journal.State, *journal.ToolBatch:
 			d.current = false
+		case *journal.Compacted:
+			d.forget()
 		}
 	}
 	return nil
@@ -34,6 +38,11 @@ func (d *driver) stage(records ...journal.Record) error {
 type fault struct{ err error }
 
 func (f *fault) Error() string { return f.err.Error() }
+
+func isFault(err error) bool {
+	var f *fault
+	return errors.As(err, &f)
+}
 
 // emit keeps an event until what is staged is durable.
 func (d *driver) emit(ev Event) {
@@ -60,8 +69,8 @@ func (d *driver) commit() error {
 }
 
 func (d *driver) append() error {
-	batch := journal.Batch{At: time.Now(), Records: d.staged}
-	w := store.Write{}
+	batch := journal.Batch{At: d.e.Now(), Records: d.staged}
+	w := store.Write{Attachments: d.attached}
 	for _, r := range batch.Records {
 		if s, ok := r.(*journal.Settled); ok {
 			w.Settle = append(w.Settle, store.Settlement{Submission: s.Submission, Outcome: s.Outcome})
@@ -71,23 +80,37 @@ func (d *driver) append() error {
 	if w.Payload, err = journal.Encode(batch); err != nil {
 		return &fault{err}
 	}
+	if err := d.holds(); err != nil {
+		return fmt.Errorf("appending to the journal of %s: %w", d.slot.addr, err)
+	}
 	offset, err := d.e.cfg.Store.Append(d.storeContext(), d.lease, w)
 	if err != nil {
+		d.e.hub.doubt(d.slot.addr) // it may be there all the same
 		return fmt.Errorf("appending to the journal of %s: %w", d.slot.addr, err)
 	}
 	if err := d.catchUp(offset); err != nil {
 		return err
 	}
 	d.state.Advance(offset)
-	d.e.hub.publish(d.slot.addr, d.state.Born.Incarnation, offset, batch)
-	d.staged = nil
+	d.slot.knows(offset)
+	chunks, err := d.e.chunks(d.storeContext(), d.slot.addr, d.state.Born.Incarnation, offset, batch)
+	if err != nil {
+		return err
+	}
+	d.e.hub.publish(d.slot.addr, d.state.Born.Incarnation, offset, encodeChunks(chunks))
+	d.staged, d.attached = nil, nil
 	d.idle = 0
+	d.noticeAbort()
+	d.slot.moved(d.state)
+	d.backlog.add(len(batch.Records), len(w.Payload))
+	d.streamed(offset, batch)
+	d.checkpoint(batch)
 	return nil
 }
 
 // storeContext is the context of the driver's own reads and writes. They are
 // short, and are finished even while the engine is being closed.
-func (d *driver) storeContext() context.Context { return context.WithoutCancel(d.e.ctx) }
+func (d *driver) storeContext() context.Context { return d.e.writes }
 
 // intake folds what has arrived for the instance since the last act.
 func (d *driver) intake() error {
@@ -98,6 +121,7 @@ func (d *driver) intake() error {
 			if err := apply(d.state, d.slot.addr, in.offset, in.batch); err != nil {
 				return err
 			}
+			d.backlog.add(len(in.batch.Records), in.size)
 		default: // told of out of order
 			if err := d.catchUp(in.offset + 1); err != nil {
 				return err
@@ -134,6 +158,8 @@ func (d *driver) catchUp(offset int64) error {
 			if err := apply(d.state, d.slot.addr, b.Offset, batch); err != nil {
 				return err
 			}
+			d.e.hub.publishKnown(d.slot.addr, "", b.Offset, batch) // it was taken in elsewhere
+			d.backlog.add(len(batch.Records), len(b.Payload))
 		}
 	}
 	return nil

@@ -20,24 +20,34 @@ type driver struct {
 	slot    *slot
 	program Program
 	lease   store.Lease
+	term    *term // in which the lease was got
 	*memory
 
-	doom    error // why what an earlier driver had made could not be stored
-	fresh   bool  // what a dead process left behind has not been put in order
-	resumed bool  // the open batch of calls was begun by an earlier driver
-	staged  []journal.Record
-	events  []Event // told when what is staged is durable
-	idle    int     // acts since the last append
+	doom     error   // why what an earlier driver had made could not be stored
+	paused   *paused // the attempt of an earlier driver that was cut because the lease had lapsed
+	place    *place
+	served   bool // it has settled a message: the next one may wait for others
+	alone    bool // no further message joins the response, because others wait
+	fresh    bool // what a dead process left behind has not been put in order
+	resumed  bool // the open batch of calls was begun by an earlier driver
+	staged   []journal.Record
+	attached []store.Attachment // to be stored with what is staged
+	events   []Event            // told when what is staged is durable
+	idle     int                // acts since the last append
 
 	// attempt is the context of the work on the active submission. It ends
-	// with errAborted, errDeadline or errClosing as its cause.
+	// with errAborted, errDeadline, errClosing or ErrLeaseLapsed as its cause.
 	attempt context.Context
 	cancel  context.CancelCauseFunc
 	stop    context.CancelFunc
 
-	plan    *Plan // the latest render
-	current bool  // nothing has changed since that a render reads
-	waited  int   // the count of failures in a row that the driver has paused for
+	began    time.Time // when the attempt began
+	recorded time.Time // up to when the time since then is in the journal
+	plan     *Plan     // the latest render
+	current  bool      // nothing has changed since that a render reads
+	waited   string    // the failed turn after which the driver has paused
+
+	unsummarized time.Time // until when no summary is asked for
 }
 
 // errRest ends a driver that has put its instance to rest.
@@ -49,10 +59,32 @@ var errReleased = errors.New("released")
 // drive runs drivers for the slot until the instance rests. A driver that
 // fails has lost track of what is durable; the next one reads it anew.
 func (e *Engine) drive(s *slot) {
+	p := &place{line: &e.line}
+	passed := false
+	defer func() {
+		if !passed {
+			e.line.leave()
+		}
+	}()
+	faults := 0 // in a row
 	for failures := 0; ; failures++ {
-		err := e.driveOnce(s)
+		err := e.driveOnce(s, p)
+		e.ailments.note(err)
+		if faults++; !isFault(err) {
+			faults = 0
+		}
 		switch {
 		case err == nil, errors.Is(err, errReleased):
+			return
+		case errors.Is(err, errYielded):
+			e.slots.park(s)
+			if passed = e.line.pass(&s.waiter); passed {
+				return
+			}
+			failures = -1
+			continue
+		case isNewer(err) && e.shared():
+			e.stranger(s, err)
 			return
 		case isDamage(err):
 			e.damaged(s, err)
@@ -63,7 +95,12 @@ func (e *Engine) drive(s *slot) {
 			}
 			e.slots.drop(s)
 			return
-		case errors.Is(err, store.ErrTooLarge): // and it would be again
+		case e.overtaken(s): // whatever it has failed with
+			if !e.retake(s, p) {
+				return
+			}
+			continue
+		case errors.Is(err, store.ErrTooLarge), faults >= maxFaults: // and it would be again
 			s.mu.Lock()
 			s.doom = err
 			s.mu.Unlock()
@@ -71,29 +108,45 @@ func (e *Engine) drive(s *slot) {
 		fenced := errors.Is(err, store.ErrFenced)
 		if !fenced {
 			e.cfg.Log.Error("driving an instance", "instance", s.addr.String(), "error", err)
-			if !pause(e.ctx, e.drain, backoff(failures, 250*time.Millisecond, 30*time.Second)) {
-				e.slots.drop(s)
+			e.tell(Event{Type: EventStalled, Time: time.Now(), Instance: s.addr, Reason: "its work has failed and is begun again", Error: err})
+			if !p.pause(e.ctx, e.drain, backoff(failures, 250*time.Millisecond, 30*time.Second)) {
+				e.handOff(s)
 				return
 			}
 		}
-		if !e.retake(s) {
+		if !e.retake(s, p) {
 			return
 		}
 	}
 }
 
+// maxFaults is how often in a row a driver may fail by a fault of this program
+// before the message that it works on fails: an attempt that never comes to an
+// append counts against nothing.
+const maxFaults = 5
+
 // retake gets the slot a new lease after a failure, however long the store
 // takes to answer: the store still counts the instance as this node's, so nobody
-// else would take it up. It reports false if another process owns the instance
-// now, or the engine closes.
-func (e *Engine) retake(s *slot) bool {
+// else would take it up. While this node's own lease has lapsed it waits. It
+// reports false if another process owns the instance now, or the engine closes.
+func (e *Engine) retake(s *slot, p *place) bool {
 	for failures := 0; ; failures++ {
-		lease, err := e.cfg.Store.Take(e.ctx, e.cfg.Node, s.addr)
+		if !e.await() {
+			e.slots.drop(s)
+			return false
+		}
+		term := e.tenure.now()
+		lease, err := e.cfg.Store.Take(term.ctx, e.cfg.Node, s.addr)
+		e.ailments.note(err)
 		if err == nil {
 			s.mu.Lock()
-			s.lease, s.mem, s.inbox = lease, nil, nil
+			s.lease, s.term, s.mem, s.inbox = lease, term, nil, nil
 			s.mu.Unlock()
+			e.hub.forget(s.addr) // nothing of the old epoch lands any more
 			return true
+		}
+		if e.tenure.holds(term) != nil {
+			continue
 		}
 		if isDamage(err) {
 			e.damaged(s, err)
@@ -102,45 +155,48 @@ func (e *Engine) retake(s *slot) bool {
 		if !errors.Is(err, store.ErrOwned) {
 			e.cfg.Log.Error("taking an instance up again", "instance", s.addr.String(), "error", err)
 		}
-		if errors.Is(err, store.ErrOwned) || errors.Is(err, store.ErrClosed) || errors.Is(err, store.ErrPoisoned) ||
-			!pause(e.ctx, e.drain, backoff(failures, 250*time.Millisecond, 30*time.Second)) {
+		if errors.Is(err, store.ErrOwned) || errors.Is(err, store.ErrClosed) || errors.Is(err, store.ErrPoisoned) {
 			e.slots.drop(s)
+			return false
+		}
+		if !p.pause(e.ctx, e.drain, backoff(failures, 250*time.Millisecond, 30*time.Second)) {
+			e.handOff(s)
 			return false
 		}
 	}
 }
 
-// isDamage reports whether err means that the journal itself cannot be
-// continued, so that trying again is no help.
-func isDamage(err error) bool {
-	var rule *fold.RuleError
-	var format *journal.FormatError
-	return errors.As(err, &rule) || errors.As(err, &format) || errors.Is(err, store.ErrCorrupt)
-}
-
-// damaged sets an instance aside. The lease is kept so that nobody tries the
-// same again; other instances go on.
-func (e *Engine) damaged(s *slot, err error) {
-	e.cfg.Log.Error("an instance's journal cannot be continued; it is set aside until this program starts again", "instance", s.addr.String(), "error", err)
+// overtaken reports whether the slot's lease is of a term that is over, so that
+// another process may have taken the instance.
+func (e *Engine) overtaken(s *slot) bool {
 	s.mu.Lock()
-	s.damage = err
+	term := s.term
 	s.mu.Unlock()
-	e.hub.poke(s.addr)
-	e.cfg.Observe(Event{Type: EventDamaged, Time: time.Now(), Instance: s.addr, Error: err})
+	return e.tenure.holds(term) != nil
 }
 
-func (e *Engine) driveOnce(s *slot) (err error) {
+func (e *Engine) driveOnce(s *slot, p *place) (err error) {
+	e.slots.unpark(s)
 	s.mu.Lock()
-	d := &driver{e: e, slot: s, program: e.cfg.Programs[s.addr.Agent], lease: s.lease, memory: s.mem}
+	d := &driver{e: e, slot: s, place: p, program: e.cfg.Programs[s.addr.Agent], lease: s.lease, term: s.term, memory: s.mem}
 	d.doom, s.doom = s.doom, nil
+	d.paused, s.paused = s.paused, nil
 	s.mem = nil
 	s.mu.Unlock()
 	defer d.endAttempt()
 	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("driver panicked: %v\n%s", p, debug.Stack())
+		if err != nil {
+			d.pause()
 		}
 	}()
+	defer func() {
+		if p := recover(); p != nil {
+			err = &fault{fmt.Errorf("driver panicked: %v\n%s", p, debug.Stack())}
+		}
+	}()
+	if err := d.holds(); err != nil {
+		return err
+	}
 	if d.memory == nil {
 		if err := d.load(); err != nil {
 			return err
@@ -149,46 +205,20 @@ func (e *Engine) driveOnce(s *slot) (err error) {
 	return d.run()
 }
 
-// load folds the journal from its start.
-func (d *driver) load() (err error) {
-	d.memory = newMemory()
+// load reads what the driver knows of its instance from the store.
+func (d *driver) load() error {
+	l, err := d.e.load(d.term.ctx, d.slot.addr)
+	if err != nil {
+		return err
+	}
+	d.memory = &memory{state: l.state, backlog: l.backlog, text: l.text}
+	d.slot.saved.Store(int64(l.saved))
+	d.slot.knows(l.state.Head)
+	if l.state.Active == nil {
+		d.leaveText(d.e.Now())
+	}
 	d.fresh = true
-	d.state, err = d.e.fold(d.e.ctx, d.slot.addr)
-	return err
-}
-
-// fold reads the journal of an instance from its start, past whatever a repair
-// passes over.
-func (e *Engine) fold(ctx context.Context, addr store.Address) (*fold.State, error) {
-	st, err := fold.Replay(e.batches(ctx, addr))
-	var damage *fold.DamageError
-	switch {
-	case errors.As(err, &damage):
-		return nil, fmt.Errorf("offset %d of %s: %w", damage.Offset, addr, err)
-	case err != nil:
-		return nil, fmt.Errorf("reading the journal of %s: %w", addr, err)
-	}
-	return st, nil
-}
-
-// batches ranges over the whole journal of an instance.
-func (e *Engine) batches(ctx context.Context, addr store.Address) fold.Batches {
-	return func(yield func(fold.Batch, error) bool) {
-		for b, err := range store.Batches(ctx, e.cfg.Store, addr, -1) {
-			fb := fold.Batch{Offset: b.Offset}
-			var unreadable *store.BatchError
-			if errors.As(err, &unreadable) {
-				fb.Err, err = err, nil
-			} else if err == nil {
-				var batch journal.Batch
-				batch, fb.Err = journal.Decode(b.Payload)
-				fb.Records = batch.Records
-			}
-			if !yield(fb, err) {
-				return
-			}
-		}
-	}
+	return nil
 }
 
 const loadPage = 1000
@@ -210,6 +240,9 @@ const maxActs = 64
 // run does one act after another until the instance rests.
 func (d *driver) run() error {
 	for {
+		if err := d.holds(); err != nil {
+			return err
+		}
 		if err := d.intake(); err != nil {
 			return err
 		}
@@ -248,8 +281,14 @@ func (d *driver) act() error {
 	case fold.Idle:
 		return d.next()
 	case fold.Input:
+		if st.Active.Command() {
+			return d.command(st.Active)
+		}
 		return d.join(st.Active)
 	case fold.Model:
+		if sub := st.Command(); sub != nil {
+			return d.command(sub)
+		}
 		if sub := st.Joinable(); sub != nil {
 			return d.join(sub)
 		}
@@ -257,7 +296,7 @@ func (d *driver) act() error {
 	case fold.Tools:
 		return d.tools()
 	case fold.Finish:
-		if sub := st.Joinable(); sub != nil && d.ended() == nil {
+		if sub := st.Joinable(); sub != nil && d.ended() == nil && !d.makesWay() {
 			return d.join(sub)
 		}
 		return d.finish()
@@ -277,25 +316,34 @@ func (d *driver) next() error {
 	if head.Aborted {
 		return d.settleQueued(head)
 	}
-	if d.draining() {
+	if d.e.parts() {
 		return d.giveUp("")
+	}
+	if d.served && d.e.crowded() {
+		return d.yield()
 	}
 	budget := d.program.Budget()
 	return d.begin(head, &journal.Attempt{
 		Submission: head.Submission, Ordinal: 1, Node: d.e.cfg.Node, Reason: "first",
-		Deadline: time.Now().Add(budget.Timeout).UnixMilli(), MaxAttempts: budget.MaxAttempts,
+		Deadline: d.e.Now().Add(budget.Timeout).UnixMilli(), MaxAttempts: budget.MaxAttempts,
 	})
 }
 
 // begin stages an attempt and gives it its context.
 func (d *driver) begin(sub *fold.Submission, r *journal.Attempt) error {
+	r.Began = d.e.Now().UnixMilli()
 	if err := d.stage(r); err != nil {
 		return err
 	}
-	d.emit(Event{Type: EventAttemptStarted, Submission: r.Submission, Attempt: r.Ordinal, Reason: r.Reason})
-	ctx, cancel := context.WithCancelCause(d.e.ctx)
+	d.began = time.Now()
+	d.recorded = d.began
+	d.emit(Event{
+		Type: EventAttemptStarted, Submission: r.Submission, Attempt: r.Ordinal, MaxAttempts: sub.MaxAttempts, Reason: r.Reason,
+		Origin: sub.Origin, Traceparent: sub.Traceparent,
+	})
+	ctx, cancel := context.WithCancelCause(d.term.ctx)
 	d.cancel = cancel
-	d.attempt, d.stop = context.WithDeadlineCause(ctx, time.UnixMilli(sub.Deadline), errDeadline)
+	d.attempt, d.stop = context.WithTimeoutCause(ctx, d.e.Until(time.UnixMilli(sub.Deadline)), errDeadline)
 	return nil
 }
 
@@ -330,35 +378,31 @@ func (d *driver) hold() error {
 	if n < 0 {
 		return nil
 	}
-	wait := min(backoff(n, holdBase, holdMost), time.Until(time.UnixMilli(d.state.Active.Deadline)))
+	wait := backoff(n, d.e.cfg.RetryBase/4, holdMost)
+	if began := d.state.Active.Began; began != 0 {
+		// It counts from when the attempt began, or lives that are shorter than the
+		// wait would never try again.
+		wait = min(wait, d.e.Until(time.UnixMilli(began).Add(wait)))
+	}
+	if wait = min(wait, d.e.Until(time.UnixMilli(d.state.Active.Deadline))); wait <= 0 {
+		return nil
+	}
 	d.recovered(Event{Reason: fmt.Sprintf("%d attempts in a row have achieved nothing; the next one waits %s", n+2, wait.Round(time.Millisecond))})
 	if err := d.commit(); err != nil {
 		return err
 	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	for !d.state.Active.Aborted {
-		select {
-		case <-timer.C:
-			return nil
-		case <-d.e.ctx.Done():
-			return nil
-		case <-d.e.drain:
-			return d.giveUp("")
-		case <-d.slot.wake:
-			if err := d.intake(); err != nil {
-				return err
-			}
-		}
+	if err := d.linger(d.term.ctx, wait); err != nil {
+		return err
+	}
+	if d.draining() && !d.state.Active.Aborted {
+		return d.giveUp("")
 	}
 	return nil
 }
 
-// The first and the longest wait before another attempt.
-const (
-	holdBase = 500 * time.Millisecond
-	holdMost = 30 * time.Second
-)
+// holdMost is the longest wait before another attempt. The first is a quarter of
+// that before a model call is repeated.
+const holdMost = 30 * time.Second
 
 func (d *driver) endAttempt() {
 	if d.attempt != nil {
@@ -371,6 +415,8 @@ func (d *driver) endAttempt() {
 // ended returns why the work on the active submission must stop, or nil.
 func (d *driver) ended() error {
 	switch {
+	case d.holds() != nil:
+		return ErrLeaseLapsed
 	case d.state.Active.Aborted:
 		return errAborted
 	case d.attempt == nil: // between takeover and the attempt
@@ -398,14 +444,17 @@ func (d *driver) rest() error {
 		return err
 	}
 	d.plan, d.current = nil, false
+	if d.e.parts() {
+		d.e.tell(Event{Type: EventIdle, Time: time.Now(), Instance: d.slot.addr})
+		return d.giveUp("")
+	}
 	evicted, ok := d.e.slots.rest(d.slot, d.memory)
 	if !ok {
 		return nil // something has arrived
 	}
+	d.e.tell(Event{Type: EventIdle, Time: time.Now(), Instance: d.slot.addr})
 	if len(evicted) > 0 {
-		if err := d.e.cfg.Store.Release(d.e.ctx, evicted...); err != nil {
-			d.e.cfg.Log.Error("giving idle instances back", "error", err)
-		}
+		d.e.giveBack(evicted)
 	}
 	return errRest
 }
@@ -422,7 +471,8 @@ func (d *driver) giveUp(submission string) error {
 		return err
 	}
 	d.e.slots.drop(d.slot)
-	if err := d.e.cfg.Store.Release(d.storeContext(), d.lease); err != nil {
+	d.e.lastCheckpoint(d.slot, d.lease, d.memory)
+	if err := d.e.cfg.Store.Release(d.e.writes, d.lease); err != nil {
 		return fmt.Errorf("giving %s up: %w", d.slot.addr, err)
 	}
 	return errReleased

@@ -7,6 +7,7 @@ import (
 
 	"github.com/flue-go/flue/internal/fold"
 	"github.com/flue-go/flue/journal"
+	"github.com/flue-go/flue/model"
 	"github.com/flue-go/flue/wire"
 )
 
@@ -68,6 +69,21 @@ func operationFailed(operation, reason string) *ending {
 	}
 }
 
+// tooLarge says that the model refused a request that cannot be made smaller.
+func tooLarge(specifier string, window, size, fixed int) *ending {
+	of := ""
+	if window > 0 {
+		of = fmt.Sprintf(" of %d tokens", window)
+	}
+	return &ending{
+		Name: "FlueError", Code: wire.CodeOverflow,
+		Message: fmt.Sprintf("The conversation does not fit the context window%s of %s, whatever is summarized, shortened and left out: "+
+			"about %d tokens are left, %d of them instructions and tools.", of, specifier, size, fixed),
+		Details: "Send less at a time, let tools return less, shorten the instructions or the tools' descriptions, or use a model with a larger context window. The next message can be answered if it is small enough.",
+		Meta:    map[string]any{"model": specifier, "contextWindow": window, "tokens": size, "fixedTokens": fixed},
+	}
+}
+
 // internalFailure hides a cause that clients must not see. An error of the
 // framework's own that has a code is told by its code, and nothing else of it.
 func internalFailure(cause error) *ending {
@@ -89,7 +105,7 @@ func (d *driver) endWith(err error) error {
 	if !errors.As(err, &end) {
 		return err
 	}
-	d.e.cfg.Log.Error("a submission failed", "instance", d.slot.addr.String(), "submission", d.state.Active.Submission, "error", end.Error())
+	d.e.cfg.Log.Error("a submission failed", "instance", d.slot.addr.String(), "submission", d.state.Active.Submission, "error", end)
 	return d.settle(journal.Failed, end)
 }
 
@@ -123,8 +139,10 @@ func (d *driver) terminate(outcome string, end *ending) error {
 			return err
 		}
 	}
-	if err := d.stage(advisory(d.state.Active, outcome, end)); err != nil {
-		return err
+	if !d.state.Active.Command() { // which the conversation knows nothing of
+		if err := d.stage(advisory(d.state.Active, outcome, end)); err != nil {
+			return err
+		}
 	}
 	return d.settle(outcome, end)
 }
@@ -132,11 +150,24 @@ func (d *driver) terminate(outcome string, end *ending) error {
 // settleQueued settles a submission that was aborted before it began.
 func (d *driver) settleQueued(sub *fold.Submission) error {
 	end := aborted()
-	err := d.stage(
-		advisory(sub, journal.Aborted, end),
-		&journal.Settled{Submission: sub.Submission, Outcome: journal.Aborted, Error: end.encode(), AnsweredBy: sub.Submission},
-	)
-	d.emit(Event{Type: EventSettled, Submission: sub.Submission, Outcome: journal.Aborted, Error: end})
+	if !sub.Command() {
+		if err := d.stage(advisory(sub, journal.Aborted, end)); err != nil {
+			return err
+		}
+	}
+	return d.settleAlone(sub.Submission, journal.Aborted, end)
+}
+
+// settleAlone settles a submission that has not begun and has no response.
+func (d *driver) settleAlone(submission, outcome string, end *ending) error {
+	r := &journal.Settled{Submission: submission, Outcome: outcome, AnsweredBy: submission}
+	ev := Event{Type: EventSettled, Submission: submission, Outcome: outcome, AnsweredBy: submission}
+	if end != nil {
+		r.Error, ev.Error = end.encode(), end
+	}
+	err := d.stage(r)
+	d.emit(ev)
+	d.served = true
 	return err
 }
 
@@ -147,23 +178,29 @@ func (d *driver) settle(outcome string, end *ending) error {
 		encoded = end.encode()
 	}
 	host := d.state.Active.Submission
+	usage, cost, took := d.state.Response.Usage, d.state.Response.Cost, d.sinceAttempt()
+	var budget *journal.ExhaustedBudget
+	if outcome == journal.Completed {
+		budget = d.state.Response.Concluding
+	}
 	var ids []string
 	for _, sub := range d.state.Joined {
 		ids = append(ids, sub.Submission)
 	}
 	ids = append(ids, host)
 	for _, id := range ids {
-		if err := d.stage(&journal.Settled{Submission: id, Outcome: outcome, Error: encoded, AnsweredBy: host}); err != nil {
+		if err := d.stage(&journal.Settled{Submission: id, Outcome: outcome, Error: encoded, AnsweredBy: host, Budget: budget}); err != nil {
 			return err
 		}
-		ev := Event{Type: EventSettled, Submission: id, Outcome: outcome}
+		ev := Event{Type: EventSettled, Submission: id, Outcome: outcome, AnsweredBy: host, Budget: budget, Usage: model.Usage(usage), Cost: Expense(cost), Took: took}
 		if end != nil {
 			ev.Error = end
 		}
 		d.emit(ev)
 	}
 	d.endAttempt()
-	d.plan, d.current, d.waited = nil, false, 0
+	d.served, d.alone = true, false
+	d.plan, d.current, d.waited = nil, false, ""
 	return nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/flue-go/flue/model"
@@ -34,15 +35,16 @@ type Config struct {
 	// be run before Open returns, and may need it.
 	Opened func(*Engine)
 
-	// Node names this process among those that share the store. It must
-	// differ between them.
+	// Node names this process among those that share the store. It must differ
+	// between them, and between one life of a process and the next. Default: one
+	// that does; of a store that only one process can have open, "node".
 	Node string
 	// LeaseTTL is how long this process's ownership outlives its last sign of
 	// life. Default 10 s.
 	LeaseTTL time.Duration
 
 	Log     *slog.Logger // default: discard
-	Observe func(Event)  // called after the fact, in order for one instance; must not block
+	Observe func(Event)  // for tests: told of each event before observers are, on the goroutine that does the work
 
 	// Grace is how long work whose context has ended may take to return before
 	// it is abandoned. Default 2 s.
@@ -51,29 +53,63 @@ type Config struct {
 	// failure may pass. Default 3; negative means never.
 	Retries int
 	// RetryBase is the pause before the first repeat; it doubles with each.
-	// Default 2 s.
+	// Before another attempt that may achieve as little as two before it, a
+	// quarter of it is waited. Default 2 s.
 	RetryBase time.Duration
 
 	// CacheBytes bounds the folded states of idle instances that are kept in
-	// memory. Default 6 MiB.
+	// memory, but for the one that was used last. Default 6 MiB; negative means
+	// that none is kept.
 	CacheBytes int
+
+	// Concurrent is how many instances are worked on at the same time; see
+	// [line]. Default 1000; negative means as many as there are.
+	Concurrent int
+	// Backlog is how many instances may wait before messages are refused: here, and
+	// in a store that processes share. Default 10,000; negative means any number.
+	Backlog int
+	// MemoryLimit is how many bytes may be in use before messages are refused. The
+	// default is 90 % of GOMEMLIMIT if that is set, and none otherwise; negative
+	// means none.
+	MemoryLimit int64
+	// Memory says how many bytes are in use, for tests. The default asks the runtime.
+	Memory func() uint64
+
+	// StallAfter is how long work may come no further before observers are told
+	// that it stalls, and told again. Default 5 minutes.
+	StallAfter time.Duration
+
+	// CheckpointEvery is how many records are appended to a journal before the
+	// state is kept as a checkpoint, if the store can keep any. Default 256;
+	// negative means never. With 1 there is one after every append, and the next
+	// one waits for it: for tests.
+	CheckpointEvery int
+
+	// MergeAfter is how old streamed text must be, and settled, before its pieces
+	// are merged, if the store can do that. Default 10 minutes; negative means
+	// never.
+	MergeAfter time.Duration
+
+	// Only, if not nil, are the instances whose unfinished work this process looks
+	// for. It works on others only if it has taken a message in for them that gave
+	// it the ownership.
+	Only []store.Address
 }
 
 func (c *Config) withDefaults() {
-	if c.Node == "" {
-		c.Node = "node"
-	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
-	}
-	if c.Observe == nil {
-		c.Observe = func(Event) {}
 	}
 	c.LeaseTTL = orDefault(c.LeaseTTL, 10*time.Second)
 	c.Grace = orDefault(c.Grace, 2*time.Second)
 	c.Retries = orDefault(c.Retries, 3)
 	c.RetryBase = orDefault(c.RetryBase, 2*time.Second)
 	c.CacheBytes = orDefault(c.CacheBytes, 6<<20)
+	c.Concurrent = orDefault(c.Concurrent, 1000)
+	c.Backlog = orDefault(c.Backlog, 10_000)
+	c.StallAfter = orDefault(c.StallAfter, 5*time.Minute)
+	c.CheckpointEvery = orDefault(c.CheckpointEvery, checkpointRecords)
+	c.MergeAfter = orDefault(c.MergeAfter, 10*time.Minute)
 }
 
 func orDefault[T comparable](v, def T) T {
@@ -95,23 +131,68 @@ type Model struct {
 	Provider model.Provider
 	Origin   model.Origin
 	Info     model.Info
+
+	// Losses says what the provider cannot be told of tools; nil if it has
+	// nothing to say.
+	Losses model.LossReporter
+
+	// Similar are models with a name like this one's, of which nothing is known.
+	Similar []string
 }
 
 // An Engine runs the instances of one process. It is safe for concurrent use.
 type Engine struct {
 	cfg   Config
+	names []string // of the programs, in order
 	hub   hub
 	slots slots
+	line  line
+
+	pressure pressure
+
+	leaving atomic.Bool // see Retire
+	outside atomic.Bool // there may be work in the store that there was no place for here
+
+	tenure tenure
+	clock  clock
+	doubts doubts
+
+	ailments ailments
+
+	offers offers
+	blind  blind
+
+	observers observers
+	tap       func(Event) // see Config.Observe
+
+	sharing   sharing
+	strangers strangers
+
+	checkpoints store.Checkpointer // nil if the store has none
+	unsupported atomic.Bool        // it has said that it has none after all
+	retention   retention
 
 	ctx    context.Context // ends when running work must stop at once
 	cancel context.CancelCauseFunc
-	drain  chan struct{} // closed when running work must stop at the next turn boundary
+	drain  chan struct{} // closed when no further model call or tool call must begin
+	handed chan struct{} // closed when what could be given back at once then has been
 	scan   chan struct{} // asks the supervisor to look for work now
 	ended  chan struct{} // closed when Close has done all that it can
 	wg     sync.WaitGroup
 
-	mu     sync.Mutex
-	closed bool
+	warned   sync.Map     // what has been warned of
+	warnings atomic.Int32 // how much
+
+	// writes is the context of reads and writes of the store that are finished
+	// while running work is stopped. It ends when the patience with them does.
+	writes     context.Context
+	stopWrites context.CancelFunc
+	stopKeeper func() // waits for the keeper
+	stopShare  func() // waits for sharing
+
+	mu      sync.Mutex
+	stopped bool // drain is closed
+	closed  bool
 }
 
 var (
@@ -137,25 +218,76 @@ func (e *Engine) hasEnded() bool {
 // unfinished in the store.
 func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	cfg.withDefaults()
-	if err := cfg.Store.Renew(ctx, cfg.Node, cfg.LeaseTTL); err != nil {
+	shared, err := sharerOf(ctx, cfg.Store)
+	if err != nil {
+		return nil, fmt.Errorf("looking whether other processes can have the store open: %w", err)
+	}
+	if cfg.Node == "" {
+		cfg.Node = "node"
+		if shared != nil {
+			cfg.Node = nodeName()
+		}
+	}
+	e := &Engine{cfg: cfg, drain: make(chan struct{}), handed: make(chan struct{}), scan: make(chan struct{}, 1), ended: make(chan struct{})}
+	e.clock.own = clockOf(ctx)
+	asked := time.Now()
+	if err := e.renew(ctx, cfg.LeaseTTL); err != nil {
 		return nil, fmt.Errorf("taking a lease for node %s: %w", cfg.Node, err)
 	}
-	e := &Engine{cfg: cfg, drain: make(chan struct{}), scan: make(chan struct{}, 1), ended: make(chan struct{})}
-	e.hub.budget = tailBytes
+	e.names = sortedNames(cfg.Programs)
+	e.sharing.init(e, shared)
+	if e.tap = cfg.Observe; e.tap == nil {
+		e.tap = tapOf(ctx)
+	}
+	e.cfg.Observe = e.tell
+	e.checkpoints, _ = cfg.Store.(store.Checkpointer)
+	e.hub.budget, e.hub.shared = tailBytes, shared != nil
 	e.slots.init(cfg.CacheBytes)
+	e.slots.launch = e.launch
+	e.line.most, e.line.freed = cfg.Concurrent, e.placeFreed
+	e.pressure.init(&cfg)
 	// The engine outlives the call that opened it.
 	e.ctx, e.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	e.writes, e.stopWrites = context.WithCancel(context.WithoutCancel(ctx))
+	e.tenure.begin(e.ctx, cfg.LeaseTTL, asked)
+	e.retention.init(e)
 	if cfg.Opened != nil {
 		cfg.Opened(e)
 	}
+	stop, kept := make(chan struct{}), make(chan struct{})
+	go func() { defer close(kept); e.keep(stop) }()
+	e.stopKeeper = func() { close(stop); <-kept }
+	e.stopShare = e.sharing.start(context.WithoutCancel(ctx))
 	e.wg.Go(e.supervise)
+	e.wg.Go(e.watch)
+	e.wg.Go(e.measure)
 	return e, nil
 }
 
-// Close stops the engine. Running responses may go on to their next turn
-// boundary until ctx ends; then they are cut, which recovery repairs. Work that
+// Stop begins what Close waits for, and returns at once: no further model call, tool
+// call or hook begins, and what is given up is given back as soon as it can be. Messages
+// are still accepted.
+func (e *Engine) Stop() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.stopped {
+		return
+	}
+	e.stopped = true
+	close(e.drain)
+	go func() { // under a context that lasts: e.ctx ends before all has been given back
+		defer close(e.handed)
+		e.dismiss(e.strangers.all()...)
+		e.handOver(e.writes, true)
+	}()
+}
+
+// Close stops the engine. Model calls, tool calls and hooks that run may go on to
+// their end until ctx ends; then they are cut, which recovery repairs. Work that
 // was given up is taken up again by the next process without counting as a
-// failed attempt. Close returns an error if something it started did not stop.
+// failed attempt. What waits or is idle is given up at once, and every other instance
+// as soon as its calls have come to their end. Close returns an error if something it
+// started did not stop.
 func (e *Engine) Close(ctx context.Context) error {
 	e.mu.Lock()
 	if e.closed {
@@ -168,40 +300,98 @@ func (e *Engine) Close(ctx context.Context) error {
 		}
 	}
 	e.closed = true
-	close(e.drain)
 	e.mu.Unlock()
+	e.Stop()
+	defer e.observers.finish()
 	defer close(e.ended)
+	defer e.stopWrites()
+	stopped := false
+	defer func() {
+		if stopped {
+			e.resign()
+		}
+	}()
+	defer e.stopKeeper()
+	defer e.stopShare()
 
 	done := make(chan struct{})
 	go func() { e.wg.Wait(); close(done) }()
 	select {
 	case <-done:
+		stopped = true
 		e.cancel(errClosing)
-		e.releaseIdle()
+		e.parting(ctx)
 		return nil
 	case <-ctx.Done():
 	}
 	e.cancel(errClosing)
+	// What has been left behind may still be written, but a store that does not
+	// answer is not waited for.
+	writing := time.AfterFunc(e.cfg.Grace+time.Second/2, e.stopWrites)
+	defer writing.Stop()
 	patience := time.NewTimer(2*e.cfg.Grace + time.Second)
 	defer patience.Stop()
 	select {
 	case <-done:
-		e.releaseIdle()
+		stopped = true
+		e.parting(ctx)
 		return nil
 	case <-patience.C:
-		return errors.New("closing the runtime: a model stream, tool or render ignores its context and is still running")
+		return errors.New("closing the runtime: a model stream, tool, render or call of the store ignores its context and is still running")
 	}
 }
 
-// releaseIdle gives back the instances that are owned and have no work, so that
-// another process need not wait for this one's lease to lapse.
-func (e *Engine) releaseIdle() {
-	leases := e.slots.leases()
+// parting waits until all instances are given back, but not for a store that does
+// not answer.
+func (e *Engine) parting(ctx context.Context) {
+	done := make(chan struct{})
+	go func() { defer close(done); <-e.handed; e.releaseIdle(ctx) }()
+	select {
+	case <-done:
+		return
+	case <-ctx.Done():
+	}
+	grace := time.NewTimer(e.cfg.Grace)
+	defer grace.Stop()
+	select {
+	case <-done:
+	case <-grace.C:
+		e.cfg.Log.Warn("the store does not answer; others can take this node's instances when its lease has lapsed", "node", e.cfg.Node)
+	}
+}
+
+// releaseIdle gives back what has been left when everything has ended, so that
+// another process need not wait for this one's lease to lapse. What is worth a
+// checkpoint gets one, until ctx ends.
+func (e *Engine) releaseIdle(ctx context.Context) {
+	var leases []store.Lease
+	for _, s := range e.slots.all() {
+		lease, m := s.kept()
+		if lease.Epoch == 0 { // it has been waiting for one
+			continue
+		}
+		if leases = append(leases, lease); ctx.Err() == nil {
+			e.lastCheckpoint(s, lease, m)
+		}
+	}
 	if len(leases) == 0 {
 		return
 	}
-	if err := e.cfg.Store.Release(context.WithoutCancel(e.ctx), leases...); err != nil {
+	if err := e.cfg.Store.Release(e.writes, leases...); err != nil {
 		e.cfg.Log.Warn("giving idle instances back; others can take them when this node's lease has lapsed", "error", err)
+	}
+}
+
+// giveBack gives back instances that this process has no more room for.
+func (e *Engine) giveBack(evicted []*slot) {
+	leases := make([]store.Lease, len(evicted))
+	for i, s := range evicted {
+		var m *memory
+		leases[i], m = s.kept()
+		e.lastCheckpoint(s, leases[i], m)
+	}
+	if err := e.cfg.Store.Release(e.writes, leases...); err != nil {
+		e.cfg.Log.Error("giving idle instances back", "error", err)
 	}
 }
 
@@ -217,67 +407,94 @@ func (e *Engine) begin(fn func()) bool {
 	return true
 }
 
-// supervise keeps this node's lease alive and looks for instances that have
-// work and no owner. It never waits for the work itself.
+// supervise looks for instances that have work and no owner, until the engine
+// closes. It never waits for the work itself.
 func (e *Engine) supervise() {
-	period := min(e.cfg.LeaseTTL/3, time.Second)
-	tick := time.NewTicker(period)
+	tick := time.NewTicker(min(e.cfg.LeaseTTL/3, time.Second))
 	defer tick.Stop()
-	renewed := time.Now()
+	ctx, cancel := context.WithCancel(e.ctx)
+	defer cancel()
+	e.wg.Go(func() { // a search that does not end must not keep the engine from closing
+		select {
+		case <-e.drain:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	failing := false
+	var strays strays
 	for {
-		e.claim()
+		e.dismiss(e.strangers.leases()...)
+		if lead := e.strangers.lead(); lead > 0 {
+			sleep(ctx, lead)
+		}
+		if e.tenure.pending() == nil {
+			err := e.search(ctx)
+			if err != nil && !failing && ctx.Err() == nil {
+				e.cfg.Log.Error("looking for unfinished work", "error", err)
+			}
+			failing = err != nil
+			e.settleDoubts(ctx)
+			e.lookForStrays(ctx, &strays)
+		}
 		select {
 		case <-e.drain:
 			return
 		case <-e.scan:
 		case <-tick.C:
 		}
-		if time.Since(renewed) < e.cfg.LeaseTTL/3 {
-			continue
-		}
-		if err := e.cfg.Store.Renew(e.ctx, e.cfg.Node, e.cfg.LeaseTTL); err != nil {
-			e.cfg.Log.Error("renewing the node's lease", "node", e.cfg.Node, "error", err)
-			continue
-		}
-		renewed = time.Now()
 	}
 }
 
 // claimPage is how many instances one claim asks for.
 const claimPage = 256
 
-func (e *Engine) claim() {
+func (e *Engine) claim(ctx context.Context) error {
+	agents, some := e.claimable()
+	if !some {
+		return nil
+	}
 	for {
-		leases, err := e.cfg.Store.Claim(e.ctx, e.cfg.Node, claimPage)
+		limit := e.claims()
+		if limit == 0 {
+			return nil
+		}
+		term := e.tenure.now()
+		e.outside.Store(false)
+		leases, err := e.cfg.Store.Claim(ctx, e.cfg.Node, limit, agents...)
+		e.ailments.note(err)
 		if err != nil {
-			e.cfg.Log.Error("looking for unfinished work", "error", err)
-			return
+			e.outside.Store(true)
+			return err
 		}
 		for _, l := range leases {
-			e.own(l)
+			e.own(l, term)
 		}
-		if len(leases) < claimPage {
-			return
+		if len(leases) < limit {
+			return nil
 		}
+		e.outside.Store(true)
 	}
 }
 
 // own takes up an instance that this process has just come to own.
-func (e *Engine) own(l store.Lease) {
+func (e *Engine) own(l store.Lease, term *term) {
 	if e.cfg.Programs[l.Agent] == nil {
 		// The lease is kept, so that the scan does not find it again and again.
 		e.cfg.Log.Warn("an instance waits for an agent that this program does not have", "instance", l.Address.String(), "agent", l.Agent)
+		e.tell(Event{Type: EventStalled, Time: time.Now(), Instance: l.Address, Reason: "this program does not have its agent"})
 		return
 	}
-	e.start(e.slots.adopt(l))
+	if e.strangers.knows(l.Address) {
+		e.strangers.keep(l)
+		return
+	}
+	e.start(e.slots.adopt(l, term))
 }
 
 // start runs a driver for the slot unless it has one.
 func (e *Engine) start(s *slot) {
-	if s == nil || !s.occupy() {
-		return
-	}
-	if !e.begin(func() { e.drive(s) }) {
-		s.vacate()
+	if s != nil && s.occupy() {
+		e.enter(s)
 	}
 }

@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"iter"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -33,14 +35,37 @@ type world struct {
 	reply func(ctx context.Context, req *model.Request, yield func(model.Event, error) bool)
 	// tools are offered in every render.
 	tools []engine.Tool
+	// fallbacks are the models of the default render beside test/m, compaction
+	// its settings, and infos what is known of models.
+	fallbacks  []string
+	compaction *journal.Compaction
+	infos      map[string]model.Info
+	// limits bound what a response of the default render may use.
+	limits *journal.Budget
 	// render, if set, replaces the default one.
 	render func(v engine.View) (*engine.Plan, error)
 	budget engine.Budget
+	info   model.Info
 	events []engine.Event
+	losses []model.Loss
+	every  int           // see engine.Config.CheckpointEvery
+	cache  int           // see engine.Config.CacheBytes
+	merge  time.Duration // see engine.Config.MergeAfter
+	log    *slog.Logger
+
+	only []store.Address // see engine.Config.Only
+
+	concurrent, backlog int // see engine.Config.Concurrent and Backlog
+	memory              func() uint64
+	memoryLimit         int64
+	node                string
+	clock               func() time.Time // of the process; nil for the usual one
 }
 
+// newWorld returns a world whose engines keep a checkpoint of every append, so
+// that whoever comes next reads that.
 func newWorld() *world {
-	return &world{budget: engine.Budget{MaxAttempts: 10, Timeout: time.Hour}, results: map[string]bool{}}
+	return &world{every: 1, budget: engine.Budget{MaxAttempts: 10, Timeout: time.Hour}, results: map[string]bool{}}
 }
 
 func (w *world) effect(format string, args ...any) {
@@ -61,6 +86,27 @@ func (w *world) count(effect string) int {
 	return n
 }
 
+// did returns the effects so far.
+func (w *world) did() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.effects)
+}
+
+// asked returns how many model calls there were so far.
+func (w *world) asked() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.calls
+}
+
+// seen returns the events that were told so far.
+func (w *world) seen() []engine.Event {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.events)
+}
+
 func (w *world) observe(ev engine.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -72,7 +118,7 @@ func (w *world) Render(_ context.Context, v engine.View) (*engine.Plan, error) {
 	if w.render != nil {
 		return w.render(v)
 	}
-	return &engine.Plan{Settings: journal.Settings{Model: "test/m"}, Instructions: "be brief", Tools: w.tools}, nil
+	return &engine.Plan{Settings: journal.Settings{Model: "test/m", Fallbacks: w.fallbacks, Compaction: w.compaction, Budget: w.limits}, Instructions: "be brief", Tools: w.tools}, nil
 }
 
 func (w *world) Budget() engine.Budget { return w.budget }
@@ -83,7 +129,11 @@ func (w *world) Resolve(spec string) (engine.Model, error) {
 	if p != "test" {
 		return engine.Model{}, fmt.Errorf("no provider %q", p)
 	}
-	return engine.Model{Provider: w, Origin: model.Origin{Provider: p, Model: id}}, nil
+	info, ok := w.infos[id]
+	if !ok {
+		info = w.info
+	}
+	return engine.Model{Provider: w, Losses: w, Origin: model.Origin{Provider: p, Model: id}, Info: info}, nil
 }
 
 func (w *world) Stream(ctx context.Context, req *model.Request) iter.Seq2[model.Event, error] {
@@ -93,6 +143,8 @@ func (w *world) Stream(ctx context.Context, req *model.Request) iter.Seq2[model.
 	w.mu.Unlock()
 	return func(yield func(model.Event, error) bool) { w.reply(ctx, req, yield) }
 }
+
+func (w *world) Losses([]model.Tool) []model.Loss { return w.losses }
 
 // say is an answer of text, one delta a word.
 func say(yield func(model.Event, error) bool, text string) bool {
@@ -159,7 +211,8 @@ func (w *world) start(t testing.TB, s store.Store) *engine.Engine {
 func (w *world) open(s store.Store) (*engine.Engine, error) {
 	return engine.Open(context.Background(), engine.Config{
 		Store: s, Programs: map[string]engine.Program{"chat": w}, Models: w, Observe: w.observe,
-		Log: testLog(),
+		Log: cmp.Or(w.log, testLog()), CheckpointEvery: w.every, CacheBytes: w.cache, MergeAfter: w.merge,
+		Concurrent: w.concurrent, Backlog: w.backlog, Memory: w.memory, MemoryLimit: w.memoryLimit, Node: w.node, Only: w.only,
 	})
 }
 
@@ -177,10 +230,10 @@ func send(t testing.TB, e *engine.Engine, addr store.Address, body string) strin
 	t.Helper()
 	id := engine.NewSubmissionID()
 	if _, err := e.Admit(context.Background(), engine.Admission{
-		Address: addr, Submission: id, Identity: []byte(body), Origin: "direct",
+		Address: addr, Submission: id, Identity: []byte(body[:min(len(body), 100)]), Origin: "direct",
 		Message: journal.Message{Kind: journal.User, Body: body},
 	}); err != nil {
-		t.Fatalf("admitting %q: %v", body, err)
+		t.Fatalf("admitting %.100q: %v", body, err)
 	}
 	return id
 }
@@ -247,27 +300,26 @@ func lines(snap *wire.Snapshot) []string {
 // records reads an instance's whole journal.
 func records(t testing.TB, s store.Store, addr store.Address) []journal.Record {
 	t.Helper()
-	var out []journal.Record
-	for after := int64(-1); ; {
-		page, err := s.Read(context.Background(), addr, after, 100)
+	return slices.Concat(batches(t, s, addr)...)
+}
+
+// batches reads an instance's whole journal, batch by batch.
+func batches(t testing.TB, s store.Store, addr store.Address) (out [][]journal.Record) {
+	t.Helper()
+	for b, err := range store.Batches(context.Background(), s, addr, -1) {
 		if errors.Is(err, store.ErrNotFound) {
 			return nil
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, b := range page.Batches {
-			batch, err := journal.Decode(b.Payload)
-			if err != nil {
-				t.Fatal(err)
-			}
-			out = append(out, batch.Records...)
-			after = b.Offset
+		batch, err := journal.Decode(b.Payload)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if after >= page.Head {
-			return out
-		}
+		out = append(out, batch.Records)
 	}
+	return out
 }
 
 // asked returns the text of the last user message that the model was shown,

@@ -5,10 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"path/filepath"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -16,6 +14,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/flue-go/flue/internal/engine"
+	"github.com/flue-go/flue/internal/linear"
 	"github.com/flue-go/flue/journal"
 	"github.com/flue-go/flue/model"
 	"github.com/flue-go/flue/store"
@@ -80,6 +79,13 @@ func TestLinearizable(t *testing.T) {
 			x := newExperiment(t, tt.reopen(t))
 			x.run(operations)
 			x.verdict()
+			// A history in which little has gone wrong shows little.
+			if n := x.count(); n < operations {
+				t.Errorf("%d operations, want at least %d", n, operations)
+			}
+			if x.lives < deaths/10 || len(x.unsure) == 0 {
+				t.Errorf("%d lives, and of %d operations nobody was told the outcome", x.lives, len(x.unsure))
+			}
 		})
 	}
 }
@@ -92,14 +98,12 @@ const (
 	stepInstances = 16
 )
 
-// infinity is when operations return whose outcome nobody learned.
-const infinity = int64(1) << 60
-
 // An experiment is a process that dies and starts again, and what its clients
 // have seen.
 type experiment struct {
 	*testing.T
 	*world
+	seed   uint64
 	began  time.Time
 	reopen func(store.Store) store.Store
 
@@ -116,11 +120,12 @@ type experiment struct {
 	ids     map[string][]string   // of the messages sent, by instance
 	uids    map[string]string     // by instance
 	counter int
+	latest  time.Time // when an operation was last done
 }
 
 func newExperiment(t *testing.T, reopen func(store.Store) store.Store) *experiment {
 	x := &experiment{
-		T: t, world: newWorld(), began: time.Now(), reopen: reopen,
+		T: t, world: newWorld(), seed: seedOf(t), began: time.Now(), reopen: reopen,
 		ids: make(map[string][]string), uids: make(map[string]string),
 	}
 	x.budget = engine.Budget{MaxAttempts: 1_000_000, Timeout: time.Hour}
@@ -149,6 +154,7 @@ func newExperiment(t *testing.T, reopen func(store.Store) store.Store) *experime
 			say(yield, "re: "+text)
 		}
 	}
+	x.latest = x.began
 	x.start()
 	return x
 }
@@ -207,19 +213,19 @@ func (x *experiment) engine() *engine.Engine {
 
 // step runs a step and notes what it came to.
 func (x *experiment) step(ctx context.Context, c *engine.Work, name string) error {
-	op := porcupine.Operation{Input: stepInput{key: c.ID + " " + name}, Call: x.now()}
-	var out stepOutput
+	op := porcupine.Operation{Input: linear.StepRun{Key: c.ID + " " + name}, Call: x.now()}
+	var out linear.StepResult
 	raw, err := c.Step(ctx, name, false, func(context.Context) (json.RawMessage, error) {
-		out.made = string(mustJSON(x.fresh("v")))
-		return json.RawMessage(out.made), nil
+		out.Made = string(mustJSON(x.fresh("v")))
+		return json.RawMessage(out.Made), nil
 	})
-	if err != nil && out.made == "" {
+	if err != nil && out.Made == "" {
 		return err // nothing has happened
 	}
-	out.value, out.known = string(raw), err == nil
+	out.Value, out.Known = string(raw), err == nil
 	op.Output, op.Return = out, x.now()
 	if err != nil {
-		op.Return = infinity
+		op.Return = linear.Infinity
 	}
 	x.seen.Lock()
 	defer x.seen.Unlock()
@@ -241,8 +247,8 @@ func (x *experiment) run(operations int) {
 	var clients, nemesis sync.WaitGroup
 	for id := range 12 {
 		clients.Go(func() {
-			rng := rand.New(rand.NewPCG(uint64(x.began.UnixNano()), uint64(id)))
-			for x.count() < operations && time.Since(x.began) < 2*time.Minute {
+			rng := rand.New(rand.NewPCG(x.seed, uint64(id)))
+			for x.count() < operations && !x.stuck() {
 				if !x.act(rng) {
 					time.Sleep(time.Millisecond) // the process is dead
 				}
@@ -256,6 +262,17 @@ func (x *experiment) run(operations int) {
 	x.restart(false) // with it go faults that are still to come
 }
 
+// patience is how long nothing may come to pass, and how long the conversations may
+// take to come to rest, on a machine that has other things to do.
+const patience = 2 * time.Minute
+
+// stuck reports whether no operation has been done for long.
+func (x *experiment) stuck() bool {
+	x.seen.Lock()
+	defer x.seen.Unlock()
+	return time.Since(x.latest) > patience
+}
+
 // deaths is about how often the process dies in a run. A message that is held has
 // an attempt in each life, and may have a hundred.
 const deaths = 50
@@ -263,7 +280,7 @@ const deaths = 50
 // trouble makes writes fail, and the process die or close, once in so many
 // operations.
 func (x *experiment) trouble(every int, stop chan struct{}) {
-	rng := rand.New(rand.NewPCG(uint64(x.began.UnixNano()), 99))
+	rng := rand.New(rand.NewPCG(x.seed, 99))
 	for next := every; ; next = x.count() + every {
 		for x.count() < next {
 			select {
@@ -295,6 +312,9 @@ func (x *experiment) count() int {
 	return len(x.intake) + len(x.steps)
 }
 
+// await is reading the outcome of a message once there is one.
+const await = "await"
+
 // act does one operation, and reports whether its outcome is known.
 func (x *experiment) act(rng *rand.Rand) bool {
 	n := rng.IntN(echoInstances + heldInstances + stepInstances)
@@ -312,25 +332,25 @@ func (x *experiment) act(rng *rand.Rand) bool {
 	if len(ids) > 0 { // the newest ones are the busiest
 		old = ids[len(ids)-1-rng.IntN(min(len(ids), 6))]
 	}
-	in := intakeInput{instance: instance, kind: "admit", id: old, identity: "a"}
+	in := linear.Request{Instance: instance, Kind: linear.Admit, ID: old, Identity: "a", Held: instance[0] == 'h'}
 	switch what := rng.IntN(100); {
 	case old == "" || what < 26:
-		in.id = x.sends(instance)
+		in.ID = x.sends(instance)
 	case what < 32:
-		in.id, in.condition = x.sends(instance), store.Condition{Create: true}
+		in.ID, in.Condition = x.sends(instance), store.Condition{Create: true}
 	case what < 40 && uid != "":
-		in.id, in.condition = x.sends(instance), store.Condition{UID: uid}
+		in.ID, in.Condition = x.sends(instance), store.Condition{UID: uid}
 	case what < 42:
-		in.id, in.condition = x.sends(instance), store.Condition{UID: "inst_other"}
+		in.ID, in.Condition = x.sends(instance), store.Condition{UID: "inst_other"}
 	case what < 50: // a replay
 	case what < 53:
-		in.identity = "b"
+		in.Identity = "b"
 	case what < 62 && instance[0] == 'h':
-		in.kind = "abort"
+		in.Kind = linear.Abort
 	case what < 70:
-		in.kind = "await"
+		in.Kind = await
 	default:
-		in.kind = "read"
+		in.Kind = linear.Read
 	}
 	return x.do(in)
 }
@@ -345,29 +365,29 @@ func (x *experiment) sends(instance string) string {
 }
 
 // do does one operation, notes what it came to, and reports whether that is known.
-func (x *experiment) do(in intakeInput) bool {
+func (x *experiment) do(in linear.Request) bool {
 	e := x.engine()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	addr := store.Address{Agent: "chat", ID: in.instance}
+	addr := store.Address{Agent: "chat", ID: in.Instance}
 	op := porcupine.Operation{Call: x.now()}
-	var out intakeOutput
+	var out linear.Answer
 	var err error
-	switch in.kind {
-	case "admit":
+	switch in.Kind {
+	case linear.Admit:
 		out, err = x.admit(ctx, e, addr, in)
-	case "abort":
-		out.ok, err = e.Abort(ctx, addr)
-	case "await":
-		in.kind = "read"
-		await(ctx, e, addr, in.id)
+	case linear.Abort:
+		out.OK, err = e.Abort(ctx, addr)
+	case await:
+		in.Kind = linear.Read
+		awaitOutcome(ctx, e, addr, in.ID)
 		fallthrough
-	case "read":
+	case linear.Read:
 		var sub store.Submission
-		sub, err = e.Submission(ctx, addr, in.id)
-		out.outcome = sub.Outcome
+		sub, err = e.Submission(ctx, addr, in.ID)
+		out.Outcome = sub.Outcome
 		if errors.Is(err, store.ErrNotFound) {
-			out.refused, err = "absent", nil
+			out.Refused, err = linear.Absent, nil
 		}
 		if err != nil {
 			return false // it has no effect
@@ -377,34 +397,34 @@ func (x *experiment) do(in intakeInput) bool {
 	x.seen.Lock()
 	defer x.seen.Unlock()
 	if err != nil {
-		op.Return = infinity
+		op.Return = linear.Infinity
 		x.unsure = append(x.unsure, op)
 		return false
 	}
-	if out.uid != "" {
-		x.uids[in.instance] = out.uid
+	if out.UID != "" {
+		x.uids[in.Instance] = out.UID
 	}
-	x.intake = append(x.intake, op)
+	x.intake, x.latest = append(x.intake, op), time.Now()
 	return true
 }
 
-func (x *experiment) admit(ctx context.Context, e *engine.Engine, addr store.Address, in intakeInput) (intakeOutput, error) {
+func (x *experiment) admit(ctx context.Context, e *engine.Engine, addr store.Address, in linear.Request) (linear.Answer, error) {
 	r, err := e.Admit(ctx, engine.Admission{
-		Address: addr, Submission: in.id, Condition: in.condition, Identity: []byte(in.identity), Origin: "direct",
-		Message: journal.Message{Kind: journal.User, Body: in.id + in.identity},
+		Address: addr, Submission: in.ID, Condition: in.Condition, Identity: []byte(in.Identity), Origin: "direct",
+		Message: journal.Message{Kind: journal.User, Body: in.ID + in.Identity},
 	})
 	var refused *store.ConditionError
 	switch {
 	case errors.Is(err, store.ErrConflict):
-		return intakeOutput{refused: "conflict"}, nil
+		return linear.Answer{Refused: linear.Conflict}, nil
 	case errors.As(err, &refused):
-		return intakeOutput{refused: "condition", uid: refused.UID}, nil
+		return linear.Answer{Refused: linear.Condition, UID: refused.UID}, nil
 	}
-	return intakeOutput{ok: true, place: r.Offset, uid: r.UID, created: r.Created, duplicate: r.Duplicate}, err
+	return linear.Answer{OK: true, Place: r.Offset, UID: r.UID, Created: r.Created, Duplicate: r.Duplicate}, err
 }
 
-// await waits for the outcome of a message, but not for long.
-func await(ctx context.Context, e *engine.Engine, addr store.Address, id string) {
+// awaitOutcome waits for the outcome of a message, but not for long.
+func awaitOutcome(ctx context.Context, e *engine.Engine, addr store.Address, id string) {
 	ctx, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 	defer cancel()
 	for ctx.Err() == nil {
@@ -427,46 +447,29 @@ func (x *experiment) verdict() {
 			x.Error(err)
 		}
 	}()
-	until := time.Now().Add(20 * time.Second)
+	until := time.Now().Add(patience)
 	for instance, ids := range x.ids {
 		x.quiesce(instance, until)
 		for _, id := range ids {
-			x.do(intakeInput{instance: instance, kind: "read", id: id, final: true})
+			x.do(linear.Request{Instance: instance, Kind: linear.Read, ID: id, Held: instance[0] == 'h', Final: true})
 		}
 	}
 	lost := x.resolve()
 	x.Logf("%d operations, %d more have had no effect, of %d nobody was told the outcome, %d instances, %d lives, %s",
 		x.count(), lost, len(x.unsure), len(x.ids), x.lives, time.Since(x.began).Round(time.Millisecond))
-	for _, m := range []struct {
-		name    string
-		model   porcupine.Model
+	for _, h := range []struct {
+		model   linear.Model
 		history []porcupine.Operation
 	}{
-		{"admission, conditional create and abort", intakeModel, x.intake},
-		{"settlement", settlementModel, x.intake},
-		{"steps", stepModel, x.steps},
+		{linear.Intake(), x.intake},
+		{linear.Settlement(), x.intake},
+		{linear.Step(), x.steps},
 	} {
 		began := time.Now()
-		got := porcupine.CheckOperationsTimeout(m.model, m.history, 5*time.Second)
-		x.Logf("%s: %s after %s", m.name, got, time.Since(began).Round(time.Millisecond))
-		if got != porcupine.Ok {
-			x.Errorf("%s of %d operations: %s", m.name, len(m.history), got)
-			x.explain(m.model, m.history)
+		if err := h.model.Check(h.history, 5*time.Second); err != nil {
+			x.Error(err)
 		}
-	}
-}
-
-// explain shows the history of one part that is not linearizable.
-func (x *experiment) explain(m porcupine.Model, history []porcupine.Operation) {
-	for _, part := range m.Partition(history) {
-		if porcupine.CheckOperationsTimeout(m, part, time.Second) == porcupine.Ok {
-			continue
-		}
-		slices.SortFunc(part, func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })
-		for _, op := range part[max(0, len(part)-60):] {
-			x.Logf("%12d %20d %+v -> %+v", op.Call, op.Return, op.Input, op.Output)
-		}
-		return
+		x.Logf("%s: judged after %s", h.model.Name, time.Since(began).Round(time.Millisecond))
 	}
 }
 
@@ -529,288 +532,18 @@ func (x *experiment) resolve() (lost int) {
 		}
 	}
 	for _, op := range x.unsure {
-		in := op.Input.(intakeInput)
-		out := intakeOutput{unknown: true}
-		if in.kind == "admit" {
-			a, ok := all[in.id]
-			if !ok || a.body != in.id+in.identity {
+		in := op.Input.(linear.Request)
+		out := linear.Answer{Unknown: true}
+		if in.Kind == linear.Admit {
+			a, ok := all[in.ID]
+			if !ok || a.body != in.ID+in.Identity {
 				lost++
 				continue
 			}
-			out.place, out.uid = a.place, a.uid
+			out.Place, out.UID = a.place, a.uid
 		}
 		op.Output = out
 		x.intake = append(x.intake, op)
 	}
 	return lost
-}
-
-// An intakeInput is what a client asks of an instance.
-type intakeInput struct {
-	instance, kind, id, identity string
-	condition                    store.Condition
-	final                        bool // of a read: nothing is under way any more
-}
-
-// An intakeOutput is what it is told.
-type intakeOutput struct {
-	unknown            bool // it was told nothing, and the operation has happened
-	ok                 bool
-	refused            string // conflict, condition, absent
-	place              int64
-	uid                string
-	created, duplicate bool
-	outcome            string // of a read
-}
-
-// An accepted message, as the model of an instance knows it.
-type accepted struct {
-	id, identity  string
-	place         int64
-	created       bool
-	covered, over bool // by an abort; settled, as somebody has seen
-}
-
-// An intakeState is an instance as its clients can know it. It is never changed.
-type intakeState struct {
-	uid  string
-	subs []accepted
-}
-
-func partition(key func(op porcupine.Operation) string) func([]porcupine.Operation) [][]porcupine.Operation {
-	return func(history []porcupine.Operation) [][]porcupine.Operation {
-		parts := make(map[string][]porcupine.Operation)
-		for _, op := range history {
-			if k := key(op); k != "" {
-				parts[k] = append(parts[k], op)
-			}
-		}
-		return slices.Collect(maps.Values(parts))
-	}
-}
-
-// intakeModel says what an instance may answer: messages get places in one
-// order, a message that is sent again gets the same one, conditions hold at the
-// moment of the admission, and an abort covers what is before it in that order.
-var intakeModel = porcupine.Model{
-	Partition: partition(func(op porcupine.Operation) string { return op.Input.(intakeInput).instance }),
-	Init:      func() any { return intakeState{} },
-	Step: func(state, input, output any) (bool, any) {
-		st, in, out := state.(intakeState), input.(intakeInput), output.(intakeOutput)
-		switch in.kind {
-		case "admit":
-			return st.admit(in, out)
-		case "abort":
-			return st.abort(out)
-		}
-		return st.read(in, out)
-	},
-	Equal: func(a, b any) bool {
-		x, y := a.(intakeState), b.(intakeState)
-		return x.uid == y.uid && slices.Equal(x.subs, y.subs)
-	},
-}
-
-func (st intakeState) find(id string) int {
-	return slices.IndexFunc(st.subs, func(a accepted) bool { return a.id == id })
-}
-
-func (st intakeState) admit(in intakeInput, out intakeOutput) (bool, intakeState) {
-	i := st.find(in.id)
-	holds := !(in.condition.Create && st.uid != "" || in.condition.UID != "" && in.condition.UID != st.uid)
-	switch {
-	case out.refused == "conflict":
-		return i >= 0 && st.subs[i].identity != in.identity, st
-	case out.refused == "condition":
-		return i < 0 && !holds && out.uid == st.uid, st
-	case i >= 0:
-		old := st.subs[i]
-		return old.identity == in.identity && old.place == out.place && out.uid == st.uid && (out.unknown || out.duplicate && out.created == old.created), st
-	case !holds, out.duplicate, st.uid != "" && st.uid != out.uid, len(st.subs) > 0 && st.subs[len(st.subs)-1].place >= out.place:
-		return false, st
-	case !out.unknown && out.created != (st.uid == ""):
-		return false, st
-	}
-	n := accepted{id: in.id, identity: in.identity, place: out.place, created: st.uid == ""}
-	return true, intakeState{out.uid, append(slices.Clip(st.subs), n)}
-}
-
-func (st intakeState) abort(out intakeOutput) (bool, intakeState) {
-	open := slices.ContainsFunc(st.subs, func(a accepted) bool { return !a.over })
-	left := slices.ContainsFunc(st.subs, func(a accepted) bool { return !a.covered })
-	subs := slices.Clone(st.subs)
-	for i := range subs {
-		subs[i].covered = true
-		subs[i].over = subs[i].over || !out.ok && !out.unknown
-	}
-	switch {
-	case out.unknown:
-		return true, intakeState{st.uid, subs}
-	case out.ok:
-		return open, intakeState{st.uid, subs}
-	}
-	return !left, intakeState{st.uid, subs}
-}
-
-func (st intakeState) read(in intakeInput, out intakeOutput) (bool, intakeState) {
-	i := st.find(in.id)
-	if i < 0 || out.refused == "absent" {
-		return i < 0 && out.refused == "absent", st
-	}
-	a := st.subs[i]
-	held := in.instance[0] == 'h'
-	switch out.outcome {
-	case "":
-		return !a.over && (!in.final || held && !a.covered), st
-	case journal.Aborted:
-		if !held || !a.covered {
-			return false, st
-		}
-	case journal.Completed:
-		if held {
-			return false, st
-		}
-	default:
-		return false, st
-	}
-	subs := slices.Clone(st.subs)
-	subs[i].over = true
-	return true, intakeState{st.uid, subs}
-}
-
-// settlementModel says what may be read of one message: that it is not there,
-// then that it is open, then its outcome, which does not change.
-var settlementModel = porcupine.Model{
-	Partition: partition(func(op porcupine.Operation) string {
-		in, out := op.Input.(intakeInput), op.Output.(intakeOutput)
-		if in.kind == "abort" || in.kind == "admit" && out.refused == "condition" {
-			return ""
-		}
-		return in.instance + " " + in.id
-	}),
-	Init: func() any { return "absent" },
-	Step: func(state, input, output any) (bool, any) {
-		st, in, out := state.(string), input.(intakeInput), output.(intakeOutput)
-		switch {
-		case in.kind == "admit" && out.refused == "conflict":
-			return st != "absent", st
-		case in.kind == "admit":
-			if st == "absent" {
-				st = ""
-			}
-			return true, st
-		case out.refused == "absent":
-			return st == "absent", st
-		case out.outcome == "":
-			return st == "", st
-		}
-		return st == "" || st == out.outcome, out.outcome
-	},
-}
-
-// A stepInput is a step that is run, perhaps by an owner that has lost its
-// instance.
-type stepInput struct{ key string }
-
-// A stepOutput is what came of it.
-type stepOutput struct {
-	made  string // what its function has returned, if it was called
-	value string // what the step has returned
-	known bool   // it has returned
-}
-
-// stepModel says that a step has one value: the first that is recorded.
-var stepModel = porcupine.Model{
-	Partition: partition(func(op porcupine.Operation) string { return op.Input.(stepInput).key }),
-	Init:      func() any { return "" },
-	Step: func(state, _, output any) (bool, any) {
-		st, out := state.(string), output.(stepOutput)
-		switch {
-		case !out.known && st == "":
-			return true, out.made
-		case !out.known:
-			return true, st // it was refused, or nobody reads it any more
-		case out.made != "":
-			return st == "" && out.value == out.made, out.made
-		}
-		return st == out.value, st
-	},
-}
-
-// The models refuse what must not be.
-func TestLinearModelsRefuse(t *testing.T) {
-	type op struct {
-		in  intakeInput
-		out intakeOutput
-	}
-	send := func(id string, place int64) op {
-		return op{intakeInput{instance: "h", kind: "admit", id: id, identity: "a"}, intakeOutput{ok: true, place: place, uid: "u", created: place == 1}}
-	}
-	with := func(o op, change func(o *op)) op { change(&o); return o }
-	again := func(o *op) { o.out.duplicate = true }
-	read := func(id, outcome string) op {
-		return op{intakeInput{instance: "h", kind: "read", id: id}, intakeOutput{outcome: outcome}}
-	}
-	abort := func(ok bool) op { return op{intakeInput{instance: "h", kind: "abort"}, intakeOutput{ok: ok}} }
-	for _, tt := range []struct {
-		name  string
-		ops   []op
-		legal bool
-	}{
-		{"in order", []op{send("a", 1), send("b", 2), with(send("a", 1), again), abort(true), read("a", "aborted"), read("b", ""), read("b", "aborted"), abort(false)}, true},
-		{"a place twice", []op{send("a", 1), send("b", 1)}, false},
-		{"places out of order", []op{send("a", 1), send("b", 3), send("c", 2)}, false},
-		{"a replay at another place", []op{send("a", 1), with(send("a", 2), again)}, false},
-		{"a replay that is taken for new", []op{send("a", 1), send("a", 2)}, false},
-		{"another message under the id", []op{send("a", 1), with(send("a", 1), func(o *op) { o.in.identity, o.out.duplicate = "b", true })}, false},
-		{"a conflict with nothing", []op{with(send("a", 1), func(o *op) { o.out = intakeOutput{refused: "conflict"} })}, false},
-		{"created twice", []op{send("a", 1), with(send("b", 2), func(o *op) { o.out.created = true })}, false},
-		{"another uid", []op{send("a", 1), with(send("b", 2), func(o *op) { o.out.uid = "v" })}, false},
-		{"only to create, and it exists", []op{send("a", 1), with(send("b", 2), func(o *op) { o.in.condition.Create = true })}, false},
-		{"to go on with another", []op{send("a", 1), with(send("b", 2), func(o *op) { o.in.condition.UID = "v" })}, false},
-		{"refused although the condition holds", []op{send("a", 1), with(send("b", 2), func(o *op) {
-			o.in.condition.UID, o.out = "u", intakeOutput{refused: "condition", uid: "u"}
-		})}, false},
-		{"not there after it was accepted", []op{send("a", 1), with(read("a", ""), func(o *op) { o.out.refused = "absent" })}, false},
-		{"aborted by nobody", []op{send("a", 1), read("a", "aborted")}, false},
-		{"aborted by what was before it", []op{send("a", 1), abort(true), send("b", 2), read("b", "aborted")}, false},
-		{"completed by nothing", []op{send("a", 1), read("a", "completed")}, false},
-		{"an abort that found nothing", []op{send("a", 1), abort(false)}, false},
-		{"an abort of nothing", []op{send("a", 1), abort(true), abort(false), abort(true)}, false},
-		{"open after its outcome", []op{send("a", 1), abort(true), read("a", "aborted"), read("a", "")}, false},
-	} {
-		var history []porcupine.Operation
-		for i, o := range tt.ops {
-			history = append(history, porcupine.Operation{Input: o.in, Output: o.out, Call: int64(2 * i), Return: int64(2*i + 1)})
-		}
-		got := porcupine.CheckOperations(intakeModel, history) && porcupine.CheckOperations(settlementModel, history)
-		if got != tt.legal {
-			t.Errorf("%s: legal %v, want %v", tt.name, got, tt.legal)
-		}
-	}
-	step := func(made, value string) stepOutput { return stepOutput{made: made, value: value, known: true} }
-	for _, tt := range []struct {
-		name  string
-		outs  []stepOutput
-		legal bool
-	}{
-		{"one value", []stepOutput{step("1", "1"), step("", "1")}, true},
-		{"a value that was recorded without an answer", []stepOutput{{made: "1"}, step("", "1")}, true},
-		{"one that was not", []stepOutput{{made: "1"}, step("2", "2"), step("", "2")}, true},
-		{"run again", []stepOutput{step("1", "1"), step("2", "2")}, false},
-		{"another value", []stepOutput{step("1", "1"), step("", "2")}, false},
-		{"a value of nobody", []stepOutput{step("", "1")}, false},
-	} {
-		var history []porcupine.Operation
-		for i, out := range tt.outs {
-			o := porcupine.Operation{Input: stepInput{"k"}, Output: out, Call: int64(2 * i), Return: int64(2*i + 1)}
-			if !out.known {
-				o.Return = infinity
-			}
-			history = append(history, o)
-		}
-		if got := porcupine.CheckOperations(stepModel, history); got != tt.legal {
-			t.Errorf("%s: legal %v, want %v", tt.name, got, tt.legal)
-		}
-	}
 }

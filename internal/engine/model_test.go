@@ -22,6 +22,7 @@ import (
 
 	"github.com/flue-go/flue/internal/engine"
 	"github.com/flue-go/flue/internal/fold"
+	"github.com/flue-go/flue/internal/project"
 	"github.com/flue-go/flue/journal"
 	"github.com/flue-go/flue/model"
 	"github.com/flue-go/flue/store"
@@ -58,6 +59,7 @@ import (
 //     covers what comes later;
 //   - a stop in order counts as an attempt; the deadline starts anew with each;
 //   - failures in a row are not counted; what a cut answer had said is dropped;
+//   - a checkpoint lacks the steps, or covers a batch more than it says;
 //   - finish hooks do not run after a takeover; a render has the first message in
 //     front and not the latest; steps of a start go with a response that failed.
 func TestHistories(t *testing.T) {
@@ -113,6 +115,18 @@ func TestFoundHistories(t *testing.T) {
 				{Kind: "restart"},
 			}},
 		},
+		{
+			// The model asked for a call of an idempotent tool. The call waited, and
+			// began under a release whose tool was an ordinary one, which died; the
+			// release after that has the idempotent tool again.
+			"a call that waited while its tool became an ordinary one",
+			history{Attempts: 10, Parallel: 1, Every: 1, Merge: time.Second, Steps: []event{
+				{Kind: "release", Turns: "again"},
+				{Kind: "send", Say: recipe{Batches: []string{"pp"}, End: "text"}},
+				{Kind: "release", Turns: "again"},
+				{Kind: "release", Turns: "again", Kill: true},
+			}},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if bad := tt.run(t); bad != nil {
@@ -149,9 +163,12 @@ func searchHistories(t *testing.T, until time.Time, ran *atomic.Int64) {
 
 // A history is what happens to a program over its lives.
 type history struct {
-	Watched  bool // somebody follows the conversations
-	Calm     bool // time goes by before the last death
-	Attempts int  // of a submission
+	Watched  bool          // somebody follows the conversations
+	Calm     bool          // time goes by before the last death
+	Attempts int           // of a submission
+	Parallel int           // calls of a turn that may run at once; 0 is the default
+	Every    int           // see engine.Config.CheckpointEvery
+	Merge    time.Duration // see engine.Config.MergeAfter
 	First    deploy
 	Steps    []event
 }
@@ -190,18 +207,18 @@ type recipe struct {
 
 func (h history) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "watched=%v calm=%v attempts=%d release=%+v\n", h.Watched, h.Calm, h.Attempts, h.First)
+	fmt.Fprintf(&b, "watched=%v calm=%v attempts=%d parallel=%d every=%d merge=%s release=%+v\n", h.Watched, h.Calm, h.Attempts, h.Parallel, h.Every, h.Merge, h.First)
 	for _, s := range h.Steps {
 		switch kind := s.Kind; {
 		case kind == "send":
 			fmt.Fprintf(&b, "  send to c%d: %+v\n", s.Where, s.Say)
 		case kind == "replay", kind == "conflict":
 			fmt.Fprintf(&b, "  %s message %d\n", s.Kind, s.Which)
-		case kind == "abort":
-			fmt.Fprintf(&b, "  abort c%d\n", s.Where)
+		case kind == "abort", kind == "compact":
+			fmt.Fprintf(&b, "  %s c%d\n", kind, s.Where)
 		case kind == "crash", kind == "fail":
 			fmt.Fprintf(&b, "  %s at write %d, %s\n", s.Kind, s.N, s.Mode)
-		case kind == "pause", kind == "close":
+		case kind == "pause", kind == "close", kind == "lapse":
 			fmt.Fprintf(&b, "  %s %s\n", s.Kind, s.Wait)
 		case kind == "release" && s.Kill:
 			fmt.Fprintf(&b, "  release after a kill: %s\n", s.Turns)
@@ -217,7 +234,7 @@ func (h history) String() string {
 var (
 	recipes = rapid.Custom(func(t *rapid.T) recipe {
 		return recipe{
-			Batches: rapid.SliceOfN(rapid.StringOfN(rapid.SampledFrom([]rune("pppddoefsgt")), 1, 3, -1), 0, 2).Draw(t, "batches"),
+			Batches: rapid.SliceOfN(rapid.StringOfN(rapid.SampledFrom([]rune("pppddoefsgt")), 1, 5, -1), 0, 2).Draw(t, "batches"),
 			End:     rapid.SampledFrom([]string{"text", "text", "slow", "slow", "silent", "length", "fatal", "hang"}).Draw(t, "end"),
 			Flaky:   rapid.SampledFrom([]int{0, 0, 0, 0, 0, 1, 2, 4}).Draw(t, "flaky"),
 			Cycle:   rapid.Bool().Draw(t, "cycle"), Dispatch: rapid.SampledFrom([]bool{false, false, true}).Draw(t, "dispatch"),
@@ -229,7 +246,7 @@ var (
 	happenings = rapid.Custom(func(t *rapid.T) event {
 		e := event{Kind: rapid.SampledFrom([]string{
 			"send", "send", "send", "send", "pause", "pause", "pause", "crash", "crash", "fail",
-			"restart", "close", "release", "release", "abort", "replay", "conflict",
+			"restart", "close", "release", "release", "abort", "replay", "conflict", "lapse", "compact",
 		}).Draw(t, "kind")}
 		switch e.Kind {
 		case "send":
@@ -237,12 +254,12 @@ var (
 			e.Say = recipes.Draw(t, "recipe")
 		case "replay", "conflict":
 			e.Which = rapid.IntRange(0, 5).Draw(t, "which")
-		case "abort":
+		case "abort", "compact":
 			e.Where = rapid.SampledFrom([]int{0, 0, 1}).Draw(t, "where")
 		case "crash", "fail":
 			e.N = rapid.IntRange(1, 8).Draw(t, "n")
 			e.Mode = rapid.SampledFrom(modes).Draw(t, "mode")
-		case "pause", "close":
+		case "pause", "close", "lapse":
 			e.Wait = rapid.SampledFrom(waits).Draw(t, "wait")
 		case "release":
 			e.Wait = rapid.SampledFrom(waits).Draw(t, "wait")
@@ -257,6 +274,9 @@ var (
 			Watched:  rapid.Bool().Draw(t, "watched"),
 			Calm:     rapid.Bool().Draw(t, "calm"),
 			Attempts: rapid.SampledFrom([]int{10, 10, 10, 2}).Draw(t, "attempts"),
+			Parallel: rapid.SampledFrom([]int{0, 2, 1, 3}).Draw(t, "parallel"),
+			Every:    rapid.SampledFrom([]int{1, 1, 7, 0}).Draw(t, "every"),
+			Merge:    rapid.SampledFrom([]time.Duration{time.Second, time.Millisecond, 0}).Draw(t, "merge"),
 			First: deploy{
 				Start:  rapid.Bool().Draw(t, "start"),
 				Finish: rapid.Bool().Draw(t, "finish"),
@@ -287,11 +307,14 @@ type trial struct {
 	lives  []life
 	lapsed bool // a write of this life was made to fail
 
+	stopped bool // the lease has lapsed
+
 	delivered map[string]string          // what the latest render had in front of the model, by instance
 	forms     map[string]map[string]bool // the contexts that the model was shown, by instance
 	values    map[string]string          // of steps, by scope and name
 	once      map[string]int             // runs of steps that must run once
 	ran       map[string][]bool          // runs of a call, whether its tool may be run again
+	running   map[string]int             // calls that run now, by turn
 	marked    map[string]bool            // calls whose function wrote and returned
 	finished  map[string][]time.Time     // runs of the finish hooks, by instance
 
@@ -340,11 +363,12 @@ func (h history) run(t *testing.T) (bad *breach) {
 			history: h, world: newWorld(), durable: memstore.New(), began: time.Now(), release: h.First,
 			say: make(map[string]recipe), flaky: make(map[string]int), delivered: make(map[string]string),
 			forms: make(map[string]map[string]bool), values: make(map[string]string), once: make(map[string]int),
-			ran: make(map[string][]bool), marked: make(map[string]bool), finished: make(map[string][]time.Time),
+			ran: make(map[string][]bool), running: make(map[string]int), marked: make(map[string]bool), finished: make(map[string][]time.Time),
 			pages: make(map[store.Address][]page),
 		}
-		r.budget = engine.Budget{MaxAttempts: h.Attempts, Timeout: 2 * time.Minute}
-		r.world.render, r.reply = r.plan, r.answer
+		r.budget = engine.Budget{MaxAttempts: h.Attempts, Timeout: 2 * time.Minute, ParallelCalls: h.Parallel}
+		r.world.render, r.reply, r.every = r.plan, r.answer, h.Every
+		r.merge = h.Merge
 		defer func() {
 			if p := recover(); p != nil {
 				r.breaks("nothing panics", "%v\n%s", p, debug.Stack())
@@ -382,8 +406,14 @@ func (h history) run(t *testing.T) (bad *breach) {
 
 // open starts the next life.
 func (r *trial) open() {
+	r.mu.Lock()
+	r.stopped = false
+	r.mu.Unlock()
 	fs := faultstore.New(r.journals())
 	fs.SetHook(func(_ context.Context, p faultstore.Point) error {
+		if p.Done {
+			r.read(p.Address) // before its text is merged
+		}
 		if p.Done && errors.Is(p.Err, faultstore.ErrInjected) {
 			r.mu.Lock()
 			r.lapsed = true
@@ -394,6 +424,9 @@ func (r *trial) open() {
 	heads := make(map[store.Address]int64)
 	for _, addr := range places {
 		heads[addr] = int64(len(r.read(addr))) - 1
+		if _, err := engine.LoadsAlike(context.Background(), r.journals(), addr); err != nil && !errors.Is(err, store.ErrNotFound) {
+			r.breaks("a checkpoint says what the journal says", "%v", err)
+		}
 	}
 	r.mu.Lock()
 	r.fs, r.lapsed = fs, false
@@ -500,6 +533,13 @@ func (r *trial) step(s event) {
 		r.say[m.body], r.flaky[m.body] = s.Say, s.Say.Flaky
 		r.mu.Unlock()
 		r.send(m)
+	case "compact":
+		m := &sending{addr: places[s.Where], body: fmt.Sprint(compactBody, len(r.sent))}
+		m.id = submissionFor(m.body)
+		r.mu.Lock()
+		r.sent = append(r.sent, m)
+		r.mu.Unlock()
+		r.send(m)
 	case "replay":
 		if s.Which < len(r.sent) {
 			r.send(r.sent[s.Which])
@@ -546,6 +586,32 @@ func (r *trial) step(s event) {
 		r.open()
 	case "pause":
 		r.pass(s.Wait)
+	case "lapse": // renewals fail for as long as it takes, and then for a while
+		fs := r.fs
+		fs.RefuseRenewals(errNoRenewal)
+		r.pass(5 * time.Second)
+		r.stop(r.fs == fs && !fs.Crashed()) // it may have died, and the next one has a lease of its own
+		r.pass(s.Wait)
+		r.stop(false)
+		fs.RefuseRenewals(nil)
+		r.pass(time.Second)
+	}
+}
+
+// stop says whether nothing may begin, because the lease has lapsed.
+func (r *trial) stop(all bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stopped = all
+}
+
+// begins checks that something may begin.
+func (r *trial) begins(what string) {
+	r.mu.Lock()
+	stopped := r.stopped
+	r.mu.Unlock()
+	if stopped {
+		r.breaks("23: nothing begins when the lease has lapsed", "%s", what)
 	}
 }
 
@@ -565,11 +631,20 @@ func (r *trial) pass(d time.Duration) {
 	}
 }
 
+// compactBody begins the body of a message that asks for a compaction.
+const compactBody = "~"
+
 func (r *trial) admission(m *sending, identity string) engine.Admission {
-	return engine.Admission{
+	a := engine.Admission{
 		Address: m.addr, Submission: m.id, Identity: []byte(identity), Origin: "direct",
 		Message: journal.Message{Kind: journal.User, Body: m.body},
 	}
+	if strings.HasPrefix(m.body, compactBody) {
+		a.Message = journal.Message{
+			Kind: journal.Signal, Type: journal.SignalCompaction, Body: m.body, Attributes: map[string]string{engine.CommandDo: engine.CommandCompact},
+		}
+	}
+	return a
 }
 
 // send sends a message, for the first time or again.
@@ -676,7 +751,7 @@ func (r *trial) plan(v engine.View) (*engine.Plan, error) {
 	r.mu.Unlock()
 	r.balanced("a render", v.Vars)
 	p := &engine.Plan{
-		Settings:     journal.Settings{Model: "test/m"},
+		Settings:     journal.Settings{Model: "test/m", Compaction: &journal.Compaction{KeepRecentTokens: 60}},
 		Instructions: v.ID + strings.Repeat(" again", d.Words),
 		Writers:      []string{"progress"},
 		Tools: []engine.Tool{
@@ -741,16 +816,30 @@ func (r *trial) tool(name string, again bool, fn func(ctx context.Context, c *en
 		Spec:  model.Tool{Name: name, Description: name, Schema: []byte(`{"type":"object"}`)},
 		Again: again,
 		Run: func(ctx context.Context, c *engine.Work, _ string) engine.Result {
+			r.begins("call " + c.ID)
 			r.mu.Lock()
 			before := r.ran[c.ID]
 			r.ran[c.ID] = append(before[:len(before):len(before)], again)
+			turn := c.ID[:strings.LastIndexByte(c.ID, '.')]
+			r.running[turn]++
+			n := r.running[turn]
 			r.mu.Unlock()
+			defer func() {
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				r.running[turn]--
+			}()
+			if most := r.Parallel; most > 0 && n > most && !r.uses('s') {
+				r.breaks("no more calls run at once than may", "%d of %s", n, turn)
+			}
 			if len(before) > 0 && (!again || !before[0]) {
 				r.breaks("55: an ordinary call is not run again", "%s runs after %v", c.ID, before)
 			}
-			asked := false
+			asked, named := false, false
 			for _, rec := range r.recorded(c.ID) {
 				switch rec := rec.(type) {
+				case *journal.Called:
+					named = named || slices.Contains(rec.Calls, c.ID)
 				case *journal.TurnDone:
 					asked = asked || slices.ContainsFunc(rec.Blocks, func(b journal.Block) bool { return b.Call == c.ID })
 				case *journal.Outcome:
@@ -759,8 +848,8 @@ func (r *trial) tool(name string, again bool, fn func(ctx context.Context, c *en
 					}
 				}
 			}
-			if !asked {
-				r.breaks("52: a call runs when the message that names it is durable", "%s", c.ID)
+			if !asked || !named {
+				r.breaks("52: a call runs when the message that asks for it and the record that names it are durable", "%s", c.ID)
 			}
 			result := fn(ctx, c)
 			if !result.Failed && c.Var("done:"+c.ID) != nil {
@@ -869,6 +958,7 @@ func (r *trial) work(ctx context.Context, w *engine.Work, instance, scope, name 
 		return values
 	}
 	raw, err := w.Step(ctx, name, once, func(ctx context.Context) (json.RawMessage, error) {
+		r.begins("step " + key)
 		if got := steps(); len(got) > 0 {
 			r.breaks("62: a step that is recorded is not run again", "%s has %q", key, got)
 		}
@@ -964,9 +1054,19 @@ func (r *trial) answer(ctx context.Context, req *model.Request, yield func(model
 	if err := wellFormed(req.Messages); err != nil {
 		r.breaks("53: every call has its result in the next message", "%v", err)
 	}
+	r.begins("a model call")
+	if isSummary(req) {
+		if pause(ctx, 200*time.Millisecond) {
+			say(yield, "so far")
+		}
+		return
+	}
 	instance := req.System[:2]
 	shown, latest := requestForm(req)
 	body, k := asked(req)
+	if strings.Contains(shown, "<compaction\n") {
+		k = max(k, r.asksMade(instance, body))
+	}
 	r.mu.Lock()
 	if r.forms[instance] == nil {
 		r.forms[instance] = make(map[string]bool)
@@ -1029,6 +1129,29 @@ func (r *trial) ask(prefix string, k int, kinds string, yield func(model.Event, 
 	yield(model.Done{Stop: stop}, nil)
 }
 
+// asksMade is how many batches of calls were asked for by the journal: of those
+// before a compaction the request shows nothing.
+func (r *trial) asksMade(instance, body string) int {
+	made := 0
+	for _, p := range r.read(store.Address{Agent: "chat", ID: instance}) {
+		for _, rec := range p.Records {
+			t, ok := rec.(*journal.TurnDone)
+			if !ok {
+				continue
+			}
+			for _, b := range t.Blocks {
+				if rest, ok := strings.CutPrefix(b.Call, instance+body+"."); ok {
+					k, _, _ := strings.Cut(rest, ".")
+					if n, err := strconv.Atoi(k); err == nil {
+						made = max(made, n+1)
+					}
+				}
+			}
+		}
+	}
+	return made
+}
+
 // form is a message in short.
 func form(m journal.Message) string {
 	if m.Kind == journal.Signal {
@@ -1052,7 +1175,9 @@ func requestForm(req *model.Request) (all, latest string) {
 				fmt.Fprintf(&b, "said %s\n", block.Text)
 			default:
 				text := block.Text
-				if typ, ok := strings.CutPrefix(text, `<signal type="`); ok {
+				if strings.HasPrefix(text, "<compaction") {
+					text = "<compaction"
+				} else if typ, ok := strings.CutPrefix(text, `<signal type="`); ok {
 					text = "<" + typ[:strings.IndexByte(typ, '"')]
 				}
 				if text[0] == '#' || slices.Contains([]string{"<first", "<second", "<review"}, text) {
@@ -1070,6 +1195,8 @@ func contextForm(st *fold.State) string {
 	var b strings.Builder
 	for _, it := range st.Context {
 		switch {
+		case it.Summary != nil:
+			b.WriteString("<compaction\n")
 		case it.Entry != nil:
 			fmt.Fprintf(&b, "%s\n", form(it.Entry.Message))
 		case it.Turn != nil:
@@ -1127,6 +1254,7 @@ func (r *trial) read(addr store.Address) []page {
 type follower struct {
 	addr   store.Address
 	trial  *trial
+	late   bool // text may have been merged before it came
 	cancel context.CancelFunc
 	done   chan struct{}
 
@@ -1195,9 +1323,19 @@ func (f *follower) read(ctx context.Context) bool {
 	return e.Wait(ctx, f.addr, after) == nil
 }
 
-// told is what readers must be told of each batch of an instance, read from the
-// journal.
+// told is what readers must be told of each batch of an instance: read from the
+// journal, or projected from what it was before text was merged.
 func (r *trial) told(addr store.Address) (out []string) {
+	if r.Merge > 0 {
+		for _, p := range r.read(addr) {
+			var chunks []string
+			for _, c := range project.Chunks(project.ConversationID(r.incarnation(addr)), p.offset, p.Batch) {
+				chunks = append(chunks, string(mustJSON(c)))
+			}
+			out = append(out, strings.Join(chunks, ","))
+		}
+		return out
+	}
 	for {
 		u, err := r.e.Updates(context.Background(), addr, int64(len(out))-1, 1)
 		if err != nil || u.Next < int64(len(out)) {
@@ -1205,6 +1343,11 @@ func (r *trial) told(addr store.Address) (out []string) {
 		}
 		out = append(out, string(u.Chunks))
 	}
+}
+
+// incarnation is that of an instance that was born.
+func (r *trial) incarnation(addr store.Address) string {
+	return r.read(addr)[0].Records[0].(*journal.Born).Incarnation
 }
 
 // seen checks that the follower was given what the journal says, and that a
@@ -1217,7 +1360,13 @@ func (f *follower) seen(told []string, snapshot string) {
 			return
 		}
 		said := slices.DeleteFunc(slices.Clone(told[s.after+1:s.next+1]), func(chunks string) bool { return chunks == "" })
-		if want := strings.Join(said, ","); want != s.chunks && canonical(want) != canonical(s.chunks) {
+		if r := f.trial; f.late {
+			// In other pieces, but to the same end.
+		} else if r.Merge > 0 && s.after >= 0 && strings.Contains(s.chunks, `"conversation-reset"`) {
+			if _, streamed := r.read(f.addr)[s.after+1].Streamed(); !streamed {
+				r.breaks("89: only who stopped within text is reset", "after %d", s.after)
+			}
+		} else if want := strings.Join(said, ","); want != s.chunks && canonical(want) != canonical(s.chunks) {
 			f.trial.breaks("89: a live reader sees what the journal says", "after %d to %d:\n%s\nand the journal\n%s", s.after, s.next, s.chunks, want)
 			return
 		}
@@ -1269,6 +1418,7 @@ type account struct {
 	outcome, answeredBy        string
 	deadline                   time.Time
 	advisories, attempts       int
+	command                    bool
 }
 
 // A ledger goes over a journal and notes what later checks need.
@@ -1294,13 +1444,15 @@ type ledger struct {
 	answers  []int // places of whole answers
 	answered time.Time
 	closes   []closing
-	errors   int // failed turns in a row
+	errors   int               // failed turns in a row
+	unrun    map[string]string // a call that was told as not run, by the submission
 	attempt  int64
 	epoch    int64
 }
 
 type callAccount struct {
 	outcome   *journal.Outcome
+	named     bool
 	committed bool
 }
 
@@ -1343,7 +1495,7 @@ func (r *trial) check(addr store.Address) {
 	}
 	told := r.told(addr)
 	// One that comes late sees the same as those who were there.
-	late := &follower{addr: addr, trial: r, next: -1}
+	late := &follower{addr: addr, trial: r, next: -1, late: r.Merge > 0}
 	for late.behind(r.e) && late.read(context.Background()) {
 		continue
 	}
@@ -1422,7 +1574,7 @@ func (l *ledger) record(rec journal.Record) {
 		if l.byID[rec.Submission] != nil {
 			l.breaks("2: a message is admitted once", "%s", rec.Submission)
 		}
-		a := &account{id: rec.Submission, body: rec.Message.Body, admitted: l.pos, admittedAt: l.page.offset}
+		a := &account{id: rec.Submission, body: rec.Message.Body, admitted: l.pos, admittedAt: l.page.offset, command: rec.Message.Type == journal.SignalCompaction}
 		l.accounts, l.byID[a.id] = append(l.accounts, a), a
 	case *journal.Abort:
 		l.aborts, l.abortAt = append(l.aborts, l.pos), append(l.abortAt, l.page.At)
@@ -1458,6 +1610,15 @@ func (l *ledger) record(rec journal.Record) {
 			return
 		}
 		c.outcome = rec
+		l.outcome(rec, c)
+	case *journal.Called:
+		for _, call := range rec.Calls {
+			if c := l.calls[call]; c == nil || c.named || c.outcome != nil {
+				l.breaks("52: a call is named once, before it ends", "%s", call)
+			} else {
+				c.named = true
+			}
+		}
 	case *journal.ToolBatch:
 		l.commit()
 	case *journal.Settled:
@@ -1469,7 +1630,30 @@ func (l *ledger) record(rec journal.Record) {
 		if rec.AnsweredBy == rec.Submission {
 			l.errors = 0
 		}
+		if call := l.unrun[rec.Submission]; call != "" && rec.Outcome == journal.Completed {
+			l.breaks("59: a call that waits is run unless its response is ended", "%s was not", call)
+		}
 		a.settled, a.settledAt, a.at, a.outcome, a.answeredBy = l.pos, l.page.offset, l.page.At, rec.Outcome, rec.AnsweredBy
+	}
+}
+
+// outcome checks that what is told of an interrupted call is so.
+func (l *ledger) outcome(rec *journal.Outcome, c *callAccount) {
+	l.mu.Lock()
+	runs := len(l.ran[rec.Call])
+	l.mu.Unlock()
+	switch {
+	case !c.named && runs > 0:
+		l.breaks("52: a call that has run was named", "%s ran %d times", rec.Call, runs)
+	case !c.named && strings.HasPrefix(rec.Content, wordsUnknown):
+		l.breaks("55: a call that has not begun is not told as unknown", "%s: %s", rec.Call, rec.Content)
+	case strings.HasPrefix(rec.Content, wordsNotRun) && (c.named || runs > 0):
+		l.breaks("55: a call that may have begun is not told as not run", "%s ran %d times", rec.Call, runs)
+	case strings.HasPrefix(rec.Content, wordsNotRun):
+		if l.unrun == nil {
+			l.unrun = make(map[string]string)
+		}
+		l.unrun[l.st.Active.Submission] = rec.Call
 	}
 }
 
@@ -1591,6 +1775,9 @@ func (l *ledger) settlements() {
 func (l *ledger) order() {
 	entered, settled := 0, int64(0)
 	for _, a := range l.accounts {
+		if a.command { // it may be done while a message before it is being answered
+			continue
+		}
 		if a.entered != 0 && a.entered < entered {
 			l.breaks("31: messages begin in the order of admission", "%s", a.body)
 		}
@@ -1618,7 +1805,7 @@ func between(list []int, from, to int) bool {
 // completions checks what completed implies.
 func (l *ledger) completions() {
 	for _, a := range l.accounts {
-		if a.outcome != journal.Completed {
+		if a.outcome != journal.Completed || a.command {
 			continue
 		}
 		last := 0
@@ -1687,6 +1874,12 @@ func (l *ledger) endings() {
 	}
 	fails = fails || batches >= 8 || flaky > 3 || faults > 8
 	for _, a := range l.accounts {
+		if a.command {
+			if a.advisories > 0 || a.entered > 0 {
+				l.breaks("a command is no part of the conversation", "%+v", a)
+			}
+			continue
+		}
 		want := 0
 		switch a.outcome {
 		case journal.Failed:
@@ -1702,7 +1895,7 @@ func (l *ledger) endings() {
 		if a.advisories != want {
 			l.breaks("34: what has ended is told once", "%s, %s, is told %d times", a.body, a.outcome, a.advisories)
 		}
-		slack := 10 * time.Second
+		slack := 10*time.Second + l.lapses()
 		if l.uses('s') { // then closing takes time, too
 			slack += time.Duration(len(l.lives)) * 15 * time.Second
 		}
@@ -1717,6 +1910,17 @@ func (l *ledger) endings() {
 	}
 }
 
+// lapses is for how long at most nothing could be written because the lease had
+// lapsed.
+func (h history) lapses() (sum time.Duration) {
+	for _, s := range h.Steps {
+		if s.Kind == "lapse" {
+			sum += s.Wait + 10*time.Second
+		}
+	}
+	return sum
+}
+
 func (l *ledger) hostOf(a *account) *account { return l.byID[a.answeredBy] }
 
 // covered checks that an acknowledged abort has ended all that was unsettled.
@@ -1727,7 +1931,7 @@ func (l *ledger) covered(ab acknowledged) {
 		return
 	}
 	pos := l.aborts[i]
-	soon := 5 * time.Second
+	soon := 5*time.Second + l.lapses()
 	for _, s := range l.Steps {
 		if s.Kind == "fail" { // then the driver waits before it tries again
 			soon += 10 * time.Second
@@ -1737,7 +1941,7 @@ func (l *ledger) covered(ab acknowledged) {
 		soon += time.Duration(len(l.lives)) * 15 * time.Second
 	}
 	for _, a := range l.accounts {
-		if a.admitted > pos || a.settled < pos {
+		if a.admitted > pos || a.settled < pos || a.command {
 			continue
 		}
 		closed := slices.ContainsFunc(l.closes, func(c closing) bool { return c.host == a.answeredBy })

@@ -216,7 +216,7 @@ func TestResourcesSignalIsDurable(t *testing.T) {
 		if resources != 2 || baselines != 1 {
 			t.Errorf("%d records of resources with %d baselines, want 2 with 1", resources, baselines)
 		}
-		for _, effect := range w.effects {
+		for _, effect := range w.did() {
 			if !strings.HasPrefix(effect, "tool:") {
 				t.Error(effect)
 			}
@@ -642,7 +642,7 @@ func TestJoinDoesNotExtendTheDeadline(t *testing.T) {
 				ended := make(map[string]time.Duration)
 				outcomes := make(map[string]string)
 				var hosts []string
-				for _, ev := range w.events {
+				for _, ev := range w.seen() {
 					if ev.Type == engine.EventSettled {
 						ended[ev.Submission], outcomes[ev.Submission] = ev.Time.Sub(began), ev.Outcome
 					}
@@ -732,7 +732,7 @@ func TestDeliveryAfterACrash(t *testing.T) {
 			say(yield, "re: "+last)
 		}
 	}, func(t *testing.T, w *world, rs []journal.Record) {
-		for _, effect := range w.effects {
+		for _, effect := range w.did() {
 			if !strings.HasPrefix(effect, "tool:") {
 				t.Error(effect)
 			}

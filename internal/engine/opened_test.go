@@ -16,9 +16,9 @@ type claimed struct {
 	claims int
 }
 
-func (c *claimed) Claim(ctx context.Context, node string, limit int) ([]store.Lease, error) {
+func (c *claimed) Claim(ctx context.Context, node string, limit int, agents ...string) ([]store.Lease, error) {
 	c.claims++
-	return c.Store.Claim(ctx, node, limit)
+	return c.Store.Claim(ctx, node, limit, agents...)
 }
 
 // Whoever opens an engine has it before the engine takes up anything: what it

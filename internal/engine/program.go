@@ -26,6 +26,10 @@ type Program interface {
 type Budget struct {
 	MaxAttempts int           // tries, the first included
 	Timeout     time.Duration // from the first attempt to the end
+
+	// ParallelCalls is how many calls of one turn run side by side; the others
+	// wait for their turn. Zero means the default, which is [ParallelCalls].
+	ParallelCalls int
 }
 
 // A View is what a render may read. Nothing in it may be modified.
@@ -35,6 +39,7 @@ type View struct {
 	InitialData json.RawMessage // nil if there is none
 	Vars        map[string]json.RawMessage
 	Delivery    journal.Message
+	Kept        bool // the model has been told of results that were kept, and may ask for them
 }
 
 // A Plan is the outcome of a render.
@@ -47,6 +52,11 @@ type Plan struct {
 	Tools        []Tool
 	Resources    []journal.Resource // what is declared beside tools, in order
 	Writers      []string           // names of data parts, sorted; the same in every render
+
+	// Summary is what the author asks of whoever summarizes the conversation,
+	// and Waiting are the ids of calls that stay in it as they are.
+	Summary string
+	Waiting []string
 
 	// The callbacks of the hooks, in the order of their declaration. Those of
 	// Before run before those of Start, one after another.
@@ -76,6 +86,10 @@ type Tool struct {
 	Spec    model.Tool
 	Timeout time.Duration // zero means the submission's own
 	Run     func(ctx context.Context, w *Work, arguments string) Result
+
+	// Shown is how many bytes of a result the model reads at once; what is longer
+	// is kept beside the journal. Zero means MaxShown, less means all.
+	Shown int
 
 	// Again says that a call which was interrupted is run again: what must not
 	// happen twice is in its steps, or the tool sees to it by the call's key.

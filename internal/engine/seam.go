@@ -30,11 +30,18 @@ func (d *driver) join(sub *fold.Submission) error {
 		return nil
 	}
 	var observers []Hook
+	start := d.plan.Start
 	if sub == d.state.Active {
+		if err := d.askable(); err != nil {
+			return d.refuseJoin(sub, err)
+		}
 		observers = d.plan.ResponseStart
+		if d.state.ExhaustedBy(d.plan.Settings.Budget) != nil { // it will be refused
+			observers, start = nil, nil
+		}
 	}
 	scope := journal.StartScope(sub.Submission)
-	if len(observers)+len(d.plan.Before)+len(d.plan.Start) == 0 {
+	if len(observers)+len(d.plan.Before)+len(start) == 0 {
 		if err := d.enter(sub); err != nil {
 			return err
 		}
@@ -50,12 +57,12 @@ func (d *driver) join(sub *fold.Submission) error {
 		hooks    []Hook
 		scope    string
 		together bool
-	}{{observers, "", false}, {d.plan.Before, scope, false}, {d.plan.Start, scope, true}} {
+	}{{observers, "", false}, {d.plan.Before, scope, false}, {start, scope, true}} {
 		if len(part.hooks) == 0 {
 			continue
 		}
 		u := d.newUnit()
-		defer close(u.closed)
+		defer u.close()
 		u.seam = true
 		if ok, err := d.hooks(d.attempt, u, part.hooks, part.scope, part.together); !ok {
 			return d.refuseJoin(sub, err)
@@ -123,7 +130,7 @@ func (d *driver) finish() error {
 		}
 	}
 	u := d.newUnit()
-	defer close(u.closed)
+	defer u.close()
 	u.seam, u.live = true, true
 	if len(d.plan.Finish) > 0 {
 		if done, err := d.finishHooks(u); !done {
@@ -146,7 +153,7 @@ func (d *driver) finish() error {
 	if err := d.stageSeam(u); err != nil {
 		return err
 	}
-	return d.stage(&journal.Seam{Name: journal.SeamClosed, Submission: d.state.Active.Submission})
+	return d.stage(&journal.Seam{Name: journal.SeamClosed, Submission: d.state.Active.Submission, WorkMS: d.worked()})
 }
 
 // maxCycles bounds how often finish hooks may send the model back to work in
@@ -178,11 +185,13 @@ func (d *driver) finishHooks(u *unit) (done bool, err error) {
 	}
 	seam := &journal.Seam{Submission: d.state.Active.Submission}
 	switch continued := u.continues(); {
+	case d.state.Response.Concluding != nil: // what they have appended is for the next response
+		return true, nil
 	case continued && d.state.Response.Cycles >= maxCycles:
 		return false, d.endWith(operationFailed(d.operation(), fmt.Sprintf("its finish hooks sent the model back to work more than %d times in one response", maxCycles)))
 	case continued:
 		seam.Name = journal.SeamCycle
-	case d.state.Joinable() != nil: // it came meanwhile, and goes first
+	case d.state.Joinable() != nil && !d.alone: // it came meanwhile, and goes first
 		seam.Name = journal.SeamFinish
 	default:
 		return true, nil
@@ -190,6 +199,7 @@ func (d *driver) finishHooks(u *unit) (done bool, err error) {
 	if err := d.stageSeam(u); err != nil {
 		return false, err
 	}
+	seam.WorkMS = d.worked()
 	return false, d.stage(seam)
 }
 
@@ -211,7 +221,7 @@ func (d *driver) closing() (context.Context, context.CancelFunc) {
 	if d.attempt != nil && d.attempt.Err() == nil {
 		return d.attempt, func() {}
 	}
-	return context.WithTimeout(d.e.ctx, d.e.cfg.Grace)
+	return context.WithTimeout(d.term.ctx, d.e.cfg.Grace)
 }
 
 // continues reports whether a hook has appended a signal.
@@ -274,6 +284,10 @@ func (d *driver) hooks(ctx context.Context, u *unit, hooks []Hook, scope string,
 	var grace <-chan time.Time
 	for s.begun < len(hooks) || s.running > 0 {
 		for s.begun < len(hooks) && (together || s.running == 0) {
+			if d.holds() != nil { // its context has ended, too
+				s.begun = len(hooks)
+				break
+			}
 			s.start(ctx)
 		}
 		select {
@@ -304,6 +318,8 @@ func (d *driver) hooks(ctx context.Context, u *unit, hooks []Hook, scope string,
 		w.end()
 	}
 	switch {
+	case d.holds() != nil:
+		return false, nil
 	case err != nil && (d.attempt == nil || d.attempt.Err() == nil):
 		return false, internalFailure(err)
 	case done == nil && err == nil, err != nil:
@@ -352,7 +368,7 @@ func (s *seam) start(ctx context.Context) {
 // of the seam have attached.
 func (s *seam) soFar(earlier []*Work) ResponseSoFar {
 	r := &s.state.Response
-	out := ResponseSoFar{Calls: slices.Clone(r.Ran), Usage: r.Usage, Metadata: slices.Clone(r.Metadata)}
+	out := ResponseSoFar{Calls: slices.Clone(r.Ran), Usage: r.Usage, Budget: r.Concluding, Cost: r.Cost, Metadata: slices.Clone(r.Metadata)}
 	s.unit.mu.Lock()
 	defer s.unit.mu.Unlock()
 	for _, w := range earlier {

@@ -287,13 +287,14 @@ func TestFinishCycleIsACheckpoint(t *testing.T) {
 			if n := countRecords(batches, func(d *journal.TurnDone) bool { return d.Stop == journal.StopEnd }); n != 3 {
 				t.Errorf("the response has %d whole turns, want 3", n)
 			}
-			for i, effect := range w.effects {
-				if strings.HasPrefix(effect, "b") && (i == 0 || w.effects[i-1] != "a"+effect[1:]) {
-					t.Errorf("a cycle was not run from its first hook: %q", w.effects)
+			effects := w.did()
+			for i, effect := range effects {
+				if strings.HasPrefix(effect, "b") && (i == 0 || effects[i-1] != "a"+effect[1:]) {
+					t.Errorf("a cycle was not run from its first hook: %q", effects)
 				}
 			}
-			if n := len(w.effects); n < 6 || n > 6+2*crashes {
-				t.Errorf("with %d crashes the hooks ran %d times: %q", crashes, n, w.effects)
+			if n := len(effects); n < 6 || n > 6+2*crashes {
+				t.Errorf("with %d crashes the hooks ran %d times: %q", crashes, n, effects)
 			}
 		},
 	}.everywhere(t)

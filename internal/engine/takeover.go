@@ -1,10 +1,12 @@
 package engine
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/flue-go/flue/internal/fold"
 	"github.com/flue-go/flue/journal"
+	"github.com/flue-go/flue/store"
 )
 
 // The words that recovery puts into a conversation.
@@ -14,6 +16,9 @@ const (
 	interruptedCall   = `{"type":"interrupted","message":"Tool execution was interrupted before completion. The outcome is unknown."}`
 	stoppedCall       = `{"type":"interrupted","message":"The call was stopped because its response was ended. Part of its work may have been done."}`
 	abandonedCall     = `{"type":"interrupted","message":"The tool did not stop when its response was ended. It may still be running; the outcome is unknown."}`
+	unstartedCall     = `{"type":"not_run","message":"The call was not run: its response was ended before its turn came."}`
+	overBudgetCall    = `{"type":"not_run","message":"The call was not run: the budget is used up."}`
+	filteredCall      = `{"type":"not_run","message":"The call was not run: the provider's content filter cut the answer while it was written, so its arguments may be incomplete."}`
 	truncatedCall     = `{"type":"truncated","message":"The call was not run: the model reached its output limit while writing it, so its arguments may be incomplete. Call the tool again with shorter arguments."}`
 )
 
@@ -23,11 +28,14 @@ const (
 func (d *driver) takeOver() error {
 	d.fresh = false
 	st := d.state
+	if d.doom != nil && st.Phase != fold.Closed {
+		return d.ruin()
+	}
 	if st.Active == nil || st.Phase == fold.Closed {
 		return nil
 	}
-	if d.doom != nil {
-		return d.terminate(journal.Failed, operationFailed(d.operation(), "what was made at once is too large to be stored: "+d.doom.Error()))
+	if err := d.forgive(); err != nil {
+		return err
 	}
 	if st.Phase == fold.Finish && st.Joinable() == nil {
 		return nil
@@ -46,13 +54,67 @@ func (d *driver) takeOver() error {
 		d.resumed = true
 		return nil
 	case fold.Streaming:
-		reason := "the model call was cut and is made again"
-		if hasText(st.Response.Partial) {
-			reason = "the model call was cut; the model goes on from what it had said"
+		d.recoveredTurn(st.Response.Turn, st.Response.Partial)
+	case fold.Model:
+		// A process that was closed has ended the turn itself.
+		if cut := st.Response.Cut; cut != nil {
+			d.recoveredTurn(cut.Turn, cut.Blocks)
+			return d.goOn(cut.Turn, cut.Blocks)
 		}
-		d.recovered(Event{Turn: st.Response.Turn, Reason: reason})
 	}
 	return d.atRest()
+}
+
+// recoveredTurn tells what becomes of a model call that was cut.
+func (d *driver) recoveredTurn(turn string, partial []journal.Block) {
+	reason := "the model call was cut and is made again"
+	if hasText(partial) {
+		reason = "the model call was cut; the model goes on from what it had said"
+	}
+	d.recovered(Event{Turn: turn, Reason: reason})
+}
+
+// goOn shows the model what it had said before it was cut, and asks it to go on
+// from there. If it had said nothing it is asked again.
+func (d *driver) goOn(turn string, partial []journal.Block) error {
+	if !hasText(partial) {
+		return nil
+	}
+	return d.stage(d.notice(turn, journal.SignalInterrupted, interruptedStream), d.notice(turn, journal.SignalContinued, continuedStream))
+}
+
+// forgive gives back the attempt that an earlier driver of this process has cut
+// because the lease had lapsed, unless somebody has tried since.
+func (d *driver) forgive() error {
+	p, sub := d.paused, d.state.Active
+	if d.paused = nil; p == nil || p.submission != sub.Submission || p.attempts != sub.Attempts || sub.Attempts == 0 {
+		return nil
+	}
+	d.emit(Event{Type: EventReleased, Reason: ErrLeaseLapsed.Error()})
+	return d.stage(&journal.Release{Submission: sub.Submission, Node: d.e.cfg.Node})
+}
+
+// ruin fails the message that drivers have failed over again and again: the one
+// whose response is under way, or the one that would begin.
+func (d *driver) ruin() error {
+	st := d.state
+	if !st.Unsettled() {
+		return nil
+	}
+	end := internalFailure(d.doom)
+	if errors.Is(d.doom, store.ErrTooLarge) {
+		end = operationFailed(d.operation(), "what was made at once is too large to be stored: "+d.doom.Error())
+	}
+	if st.Active != nil {
+		return d.terminate(journal.Failed, end)
+	}
+	head := st.Queue[0]
+	if !head.Command() {
+		if err := d.stage(advisory(head, journal.Failed, end)); err != nil {
+			return err
+		}
+	}
+	return d.settleAlone(head.Submission, journal.Failed, end)
 }
 
 func hasText(blocks []journal.Block) bool {
@@ -71,8 +133,7 @@ func (d *driver) atRest() error {
 	return nil
 }
 
-// closeTurn ends a turn whose stream is gone. If it had said something, the
-// model is shown that and asked to go on from there.
+// closeTurn ends a turn whose stream is gone.
 func (d *driver) closeTurn() error {
 	resp := &d.state.Response
 	partial := resp.Partial
@@ -82,12 +143,18 @@ func (d *driver) closeTurn() error {
 	for _, b := range partial {
 		done.Sent = append(done.Sent, len(b.Text))
 	}
-	said := hasText(partial)
+	done.Guess = journal.Usage{Input: resp.Size, Output: answerTokens(partial)}
+	if resp.Settings != nil {
+		if m, err := d.e.resolve(resp.Model()); err == nil {
+			done.Cost, done.AtMost = price(m.Info.Cost, journal.Usage{}, nil), atMost(m.Info.Cost, done.Guess)
+		}
+	}
 	turn := resp.Turn
-	if err := d.stage(done); err != nil || !said {
+	d.tellCut(done)
+	if err := d.stage(done); err != nil {
 		return err
 	}
-	return d.stage(d.notice(turn, journal.SignalInterrupted, interruptedStream), d.notice(turn, journal.SignalContinued, continuedStream))
+	return d.goOn(turn, partial)
 }
 
 // recovered tells of a decision that recovery has made.
@@ -103,8 +170,14 @@ func (d *driver) notice(turn, signal, text string) *journal.Entry {
 	}
 }
 
-// closeBatch gives each call that has no outcome one with the words, and
-// commits the batch, unless the next process is to go on with one of the calls.
+// saysNotRun reports whether the words of an outcome say why a call was not run.
+func saysNotRun(words string) bool {
+	return words == truncatedCall || words == filteredCall || words == overBudgetCall
+}
+
+// closeBatch gives each call that has no outcome one with the words, or one that
+// says that it was not run if it cannot have been, and commits the batch, unless
+// the next process is to go on with one of the calls.
 func (d *driver) closeBatch(words string) error {
 	resp := &d.state.Response
 	turn := resp.Turn
@@ -117,7 +190,11 @@ func (d *driver) closeBatch(words string) error {
 			open = true
 			continue
 		}
-		err := d.stage(&journal.Outcome{Turn: turn, Response: resp.ID, Call: c.Call, Tool: c.Name, Failed: true, Content: words})
+		content := words
+		if !resp.MayHaveRun(c.Call) && !saysNotRun(words) {
+			content = unstartedCall
+		}
+		err := d.stage(&journal.Outcome{Turn: turn, Response: resp.ID, Call: c.Call, Tool: c.Name, Failed: true, Content: content})
 		if err != nil {
 			return err
 		}
@@ -126,5 +203,5 @@ func (d *driver) closeBatch(words string) error {
 	if open {
 		return nil
 	}
-	return d.stage(&journal.ToolBatch{Turn: turn})
+	return d.stage(&journal.ToolBatch{Turn: turn, WorkMS: d.worked()})
 }

@@ -31,37 +31,50 @@ func (d *driver) tools() error {
 	if resp.Truncated {
 		return d.closeBatch(truncatedCall)
 	}
+	if resp.Refused {
+		return d.closeBatch(filteredCall)
+	}
+	if resp.Concluding != nil {
+		return d.closeBatch(overBudgetCall)
+	}
+	if d.draining() {
+		return d.giveUp(d.state.Active.Submission) // the next process runs them
+	}
 	if d.resumed {
 		if ok, err := d.resume(); !ok {
 			return err
 		}
 	}
-	// The message that asks for the calls must be durable before they run.
-	if err := d.commit(); err != nil {
-		return err
+	b := &openBatch{
+		driver: d, turn: resp.Turn, most: d.program.Budget().calls(),
+		running: make(map[string]*Work), lost: make(map[*Work]bool), unit: d.newUnit(),
 	}
-	b := &openBatch{driver: d, turn: resp.Turn, running: make(map[string]*Work), lost: make(map[*Work]bool), unit: d.newUnit()}
-	defer close(b.unit.closed)
+	defer b.unit.close()
 	b.unit.goOn(resp.Outcomes)
 	b.results = make(chan ended, len(resp.Calls))
 	var cancel context.CancelFunc
 	b.ctx, cancel = context.WithCancel(d.attempt)
 	defer cancel()
-	for _, c := range resp.Calls {
-		if resp.Outcomes[c.Call] == nil {
-			b.start(c)
-		}
+	var err error
+	if b.queue, err = d.ration(); err != nil {
+		return err
+	}
+	if err := b.advance(); err != nil {
+		return err
 	}
 	return b.wait()
 }
 
-// resume goes on with a batch that an earlier driver began. Calls are run again
-// if the tool said so when they were made and still does; others may have had
-// their effect, and get an outcome that says so. It reports false if the batch
-// cannot be run.
+// resume goes on with a batch that an earlier driver began. Calls that cannot
+// have begun are run. So are those whose tool said when they were made that they
+// may be run again, and still does. Others may have had their effect, and get an
+// outcome that says so. It reports false if the batch cannot be run.
 func (d *driver) resume() (ok bool, err error) {
 	resp := &d.state.Response
 	if err := d.render(d.attempt, *d.state.Delivery); err != nil {
+		if errors.Is(d.ended(), errClosing) {
+			return false, nil // the next process tries it
+		}
 		if err := d.closeBatch(interruptedCall); err != nil {
 			return false, err
 		}
@@ -70,13 +83,17 @@ func (d *driver) resume() (ok bool, err error) {
 	if d.plan == nil {
 		return false, nil
 	}
-	again := false
+	run := false
 	for _, c := range resp.Calls {
-		if resp.Outcomes[c.Call] != nil {
+		switch {
+		case resp.Outcomes[c.Call] != nil:
 			continue
-		}
-		if d.again(c) {
-			again = true
+		case !resp.MayHaveRun(c.Call):
+			run = true
+			d.recovered(Event{Turn: resp.Turn, Call: c.Call, Tool: c.Name, Reason: "the call had not begun and is run now"})
+			continue
+		case d.again(c):
+			run = true
 			d.recovered(Event{Turn: resp.Turn, Call: c.Call, Tool: c.Name, Reason: "the call was interrupted and is run again"})
 			continue
 		}
@@ -85,7 +102,7 @@ func (d *driver) resume() (ok bool, err error) {
 			return false, err
 		}
 	}
-	if !again {
+	if !run {
 		return false, d.closeBatch(interruptedCall)
 	}
 	d.resumed = false
@@ -115,9 +132,10 @@ func (u *unit) goOn(outcomes map[string]*journal.Outcome) {
 }
 
 // leavesOpen reports whether a call that has no result yet is left to the next
-// process: this one closes, and the call may be run again.
+// process: this one closes, and the call has not begun, may be run again, or was
+// begun by another driver and not yet looked at.
 func (d *driver) leavesOpen(c journal.Block) bool {
-	return d.again(c) && errors.Is(d.ended(), errClosing)
+	return errors.Is(d.ended(), errClosing) && (d.resumed || d.again(c) || !d.state.Response.MayHaveRun(c.Call))
 }
 
 // An openBatch is a set of calls that run side by side.
@@ -125,6 +143,8 @@ type openBatch struct {
 	*driver
 	ctx     context.Context
 	turn    string
+	most    int             // that may run side by side
+	queue   []journal.Block // calls that have not been let go, in order
 	running map[string]*Work
 	unit    *unit
 	held    []ended        // have ended, and stand on writes of calls that have not
@@ -238,6 +258,10 @@ func (b *openBatch) wait() error {
 	for len(b.running) > 0 {
 		select {
 		case r := <-b.results:
+			if b.holds() != nil { // nothing can be made of it here any more
+				delete(b.running, r.call.ID)
+				continue
+			}
 			if err := b.record(r); err != nil {
 				return err
 			}
@@ -259,10 +283,7 @@ func (b *openBatch) wait() error {
 			}
 		}
 	}
-	if len(b.lost) > 0 {
-		return b.abandon()
-	}
-	return b.stage(&journal.ToolBatch{Turn: b.turn})
+	return b.end()
 }
 
 // abandon leaves the calls behind that still run. With them those are lost that
@@ -293,14 +314,14 @@ func (b *openBatch) record(r ended) error {
 		if err := b.take(r); err != nil {
 			return err
 		}
-		if len(b.running) == 0 {
+		if len(b.running) == 0 && !b.goesOn() {
 			return nil
 		}
 		select {
 		case r = <-b.results:
 		default:
 			b.waiting = 0
-			return b.commit()
+			return b.advance()
 		}
 	}
 }
@@ -337,6 +358,8 @@ func (b *openBatch) outcome(r ended) error {
 	if n := b.failures(r); n >= warnRepeats {
 		r.result.Content += fmt.Sprintf("\n\nThis is failure number %d of the same call with the same arguments. Do not repeat it: change the arguments, do something else, or tell the user.", n)
 	}
+	var kept *store.Attachment
+	r.result.Content, kept = keep(b.plan.tool(r.call.Tool), r.call.Key, r.result.Content)
 	ms := r.took.Milliseconds()
 	o := &journal.Outcome{
 		Turn: b.turn, Response: b.state.Response.ID, Call: r.call.ID, Tool: r.call.Tool,
@@ -344,13 +367,17 @@ func (b *openBatch) outcome(r ended) error {
 		EndTurn: r.result.EndTurn && !r.result.Failed, DurationMS: &ms, Writes: r.call.written(),
 	}
 	b.waiting += len(o.Content) + len(o.Output)
+	if kept != nil {
+		o.Kept = b.attach(kept)
+		b.waiting += o.Kept.Size
+	}
 	for _, v := range o.Writes {
 		b.waiting += len(v.Value)
 	}
 	b.emit(Event{
 		Type: EventToolDone, Turn: b.turn, Call: r.call.ID, Tool: r.call.Tool, Text: o.Content, OK: !o.Failed, Took: r.took, Error: r.result.Err,
 	})
-	if err := b.stage(o); err != nil || b.waiting <= largeBatch {
+	if err := b.stage(o); err != nil || b.waiting <= largeBatch && len(b.attached) < store.MaxAttachments {
 		return err
 	}
 	b.waiting = 0

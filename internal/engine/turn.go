@@ -16,13 +16,16 @@ import (
 
 	"github.com/flue-go/flue/journal"
 	"github.com/flue-go/flue/model"
-	"github.com/flue-go/flue/store"
 )
 
 // turn makes one model call and brings it to a durable end.
 func (d *driver) turn() error {
 	resp := &d.state.Response
-	if resp.LastError != nil && d.waited != resp.Failures {
+	spent := d.state.Exhausted()
+	if spent != nil && !resp.Started() {
+		return d.endWith(budgetExceeded(spent))
+	}
+	if resp.LastError != nil && d.waited != resp.Turn {
 		return d.afterFailure(resp.LastError)
 	}
 	if resp.Repeated.Times >= maxRepeats {
@@ -37,74 +40,61 @@ func (d *driver) turn() error {
 		}
 	}
 	settings, m, err := d.model()
+	if err == nil && !resp.Started() {
+		err = d.resolvable(settings.Fallbacks)
+	}
+	if err == nil {
+		err = counted(d.state.Budget(), m)
+	}
 	if err != nil {
 		return d.endWith(operationFailed(d.operation(), err.Error()))
+	}
+	if again, err := d.relieve(settings, m); again || err != nil {
+		return err
 	}
 	if err := d.narrate(); err != nil {
 		return err
 	}
-	d.current = true // narration is nothing that a render reads
-	req, err := d.request(m, settings)
-	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrCorrupt) {
-		err = internalFailure(err) // one bad image must not stop the conversation
+	if spent != nil {
+		if err := d.conclude(spent); err != nil {
+			return err
+		}
 	}
+	d.current = true // narration is nothing that a render reads
+	req, size, fitted, err := d.request(m, settings)
 	if err != nil {
 		return d.endWith(err)
 	}
+	d.tellLosses(m, req.Tools)
+	req.ToolsOff = spent != nil
+	if resp.Mute {
+		withoutTools(req)
+	}
+	capped := d.capAnswer(req, size)
+	if spent != nil { // it ends in any case
+		capped = nil
+	}
 	started := &journal.TurnStarted{
 		Turn: newID("turn_"), Response: d.responseID(), Submission: d.state.Active.Submission,
-		Provider: m.Origin.Provider, Model: m.Origin.Model,
+		Provider: m.Origin.Provider, Model: m.Origin.Model, Fitted: fitted, Size: size, Retracts: resp.Retract, Budget: spent, Capped: capped, Images: d.showsImages(req, m),
 	}
 	if err := d.stage(started); err != nil {
 		return err
 	}
-	d.emit(Event{Type: EventTurnStarted, Turn: started.Turn, Model: settings.Model})
+	d.tellTurn(started, req)
 
 	// The call may start while its record is being appended: without the
 	// record it has no effect.
-	ctx, cancel := context.WithCancel(d.attempt)
+	ctx, cancel := d.turnContext(spent != nil)
 	defer cancel()
+	began := time.Now()
 	events := d.stream(ctx, m.Provider, req)
 	if err := d.commit(); err != nil {
 		return err
 	}
-	t := &openTurn{driver: d, started: started, origin: m.Origin}
+	t := &openTurn{driver: d, started: started, origin: m.Origin, price: m.Info.Cost, similar: m.Similar, began: began}
 	return t.run(ctx, events)
 }
-
-// afterFailure waits before a failed call is repeated, or fails the submission
-// if it must not be.
-func (d *driver) afterFailure(last *journal.TurnError) error {
-	failures := d.state.Response.Failures
-	if last.Class != string(model.Retryable) || failures > d.e.cfg.Retries {
-		return d.endWith(operationFailed(d.operation(), last.Message))
-	}
-	if err := d.commit(); err != nil {
-		return err
-	}
-	d.waited = failures
-	wait := max(backoff(failures-1, d.e.cfg.RetryBase, maxRetryPause), min(time.Duration(last.RetryAfter)*time.Millisecond, maxRetryPause))
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	for {
-		select {
-		case <-timer.C:
-			return nil
-		case <-d.attempt.Done():
-			return nil
-		case <-d.e.drain:
-			return nil
-		case <-d.slot.wake:
-			if err := d.intake(); err != nil || d.attempt.Err() != nil {
-				return err
-			}
-		}
-	}
-}
-
-// maxRetryPause bounds the pause before a failed call is repeated, whatever
-// the provider asks for.
-const maxRetryPause = time.Minute
 
 // backoff is the pause after the n-th failure, counted from zero: base doubled
 // each time, up to limit, less up to a quarter so that callers spread out.
@@ -116,40 +106,17 @@ func backoff(n int, base, limit time.Duration) time.Duration {
 	return wait - time.Duration(rand.Int64N(int64(wait)/4+1))
 }
 
-// pause waits, and reports false if ctx or stop ended first.
-func pause(ctx context.Context, stop <-chan struct{}, wait time.Duration) bool {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-	case <-stop:
-	}
-	return false
-}
-
 // operation names the submission in errors.
 func (d *driver) operation() string {
 	sub := d.state.Active
+	if sub == nil {
+		sub = d.state.Queue[0]
+	}
 	origin := sub.Origin
 	if origin == "" {
 		origin = "direct"
 	}
 	return origin + "(" + sub.Submission + ")"
-}
-
-// model is what the response runs on: the settings with which it started, or
-// those of the latest render if their model is no longer there.
-func (d *driver) model() (journal.Settings, Model, error) {
-	settings := d.plan.Settings
-	if stored := d.state.Response.Settings; stored != nil {
-		if m, err := d.e.cfg.Models.Resolve(stored.Model); err == nil {
-			return *stored, m, nil
-		}
-	}
-	m, err := d.e.cfg.Models.Resolve(settings.Model)
-	return settings, m, err
 }
 
 // render runs the agent function with a message in front of the model. On
@@ -159,6 +126,7 @@ func (d *driver) render(ctx context.Context, delivery journal.Message) error {
 	st := d.state
 	view := View{
 		ID: d.slot.addr.ID, UID: st.Born.UID, InitialData: []byte(st.Born.InitialData), Vars: maps.Clone(st.Vars), Delivery: delivery,
+		Kept: st.Kept,
 	}
 	type rendered struct {
 		plan *Plan
@@ -245,6 +213,10 @@ func (d *driver) stream(ctx context.Context, p model.Provider, req *model.Reques
 				send(streamed{err: &model.Error{Provider: req.Model, Class: model.Invalid, Message: "the provider panicked"}})
 			}
 		}()
+		if err := d.holds(); err != nil {
+			send(streamed{err: err})
+			return
+		}
 		for event, err := range p.Stream(ctx, req) {
 			if !send(streamed{event, err}) || err != nil {
 				return
@@ -259,13 +231,23 @@ type openTurn struct {
 	*driver
 	started *journal.TurnStarted
 	origin  model.Origin
+	price   model.Cost
+	similar []string // names like the model's, which is not known
+	charged *float64 // what the provider says that the call cost
 
-	size     int    // bytes received
+	size     int  // bytes received
+	calling  int  // tokens of a call that has not come to its end, estimated
+	ended    bool // the model has come to its end, and has said what it used
+	guess    journal.Usage
 	answered string // the model that answered, when it is another
+	finish   string // the provider's own word for why it stopped
+	began    time.Time
+	first    time.Duration // until the first piece of the answer; zero before
 
 	blocks []openBlock
 	flush  *time.Timer
 	due    <-chan time.Time // flush.C while text waits to be appended
+	dueAt  time.Time
 }
 
 // An openBlock is a block that is being streamed. Its text is gathered apart,
@@ -274,6 +256,8 @@ type openBlock struct {
 	journal.Block
 	text []byte
 	sent int // bytes of text that have been appended
+
+	ended bool
 }
 
 // whole returns the blocks, and how much of each has been appended.
@@ -327,6 +311,7 @@ func (t *openTurn) run(ctx context.Context, events <-chan streamed) error {
 			if err := t.intake(); err != nil {
 				return err
 			}
+			t.hasten()
 		}
 	}
 }
@@ -336,14 +321,20 @@ func (t *openTurn) take(ev model.Event) (done bool, err error) {
 	if reason := t.unusable(ev); reason != "" {
 		return true, t.failed(&model.Error{Provider: t.origin.Provider, Class: model.Invalid, Message: reason})
 	}
+	t.tellPiece(ev)
 	switch ev := ev.(type) {
 	case model.Delta:
+		if ev.Kind == model.ToolCall { // it comes whole
+			t.calling += textTokens(ev.Text)
+			return false, nil
+		}
 		b := t.block(ev.Index)
 		b.Kind = journal.BlockKind(ev.Kind)
 		b.text = append(b.text, ev.Text...)
 		t.schedule()
 	case model.BlockDone:
 		b := t.block(ev.Index)
+		b.ended, t.calling = true, 0
 		b.Block = journal.Block{
 			Kind: journal.BlockKind(ev.Block.Kind), Call: ev.Block.CallID,
 			Name: ev.Block.Name, Arguments: ev.Block.Arguments, Opaque: []byte(ev.Block.Opaque),
@@ -362,9 +353,14 @@ const maxAnswer = 16 << 20
 
 // unusable says why an event cannot be stored, or nothing if it can.
 func (t *openTurn) unusable(ev model.Event) string {
+	if reason := t.misplaced(ev); reason != "" {
+		return reason
+	}
 	switch ev := ev.(type) {
 	case model.Delta:
-		t.size += len(ev.Text)
+		if ev.Kind != model.ToolCall {
+			t.size += len(ev.Text)
+		}
 	case model.BlockDone:
 		if o := jsontext.Value(ev.Block.Opaque); len(o) > 0 && !o.IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) {
 			return "the provider sent data for later replay that is not JSON"
@@ -381,7 +377,6 @@ func (t *openTurn) unusable(ev model.Event) string {
 }
 
 func (t *openTurn) block(i int) *openBlock {
-	i = min(max(i, 0), journal.MaxBlocks-1)
 	for len(t.blocks) <= i {
 		t.blocks = append(t.blocks, openBlock{})
 	}
@@ -393,29 +388,51 @@ func (t *openTurn) schedule() {
 	if t.due != nil {
 		return
 	}
-	wait := flushAlone
-	if t.e.hub.watched(t.slot.addr) {
-		wait = flushWatched
-		if !t.anySent() {
-			wait = flushFirst
-		}
+	t.put(t.patience())
+}
+
+// patience is how long text may wait.
+func (t *openTurn) patience() time.Duration {
+	switch {
+	case !t.e.hub.watched(t.slot.addr) && !t.e.sharing.deaf.Load():
+		return flushAlone
+	case !t.anySent():
+		return flushFirst
 	}
+	return flushWatched
+}
+
+func (t *openTurn) put(wait time.Duration) {
+	t.dueAt = time.Now().Add(wait)
 	t.flush.Reset(wait)
 	t.due = t.flush.C
 }
 
-func (t *openTurn) anySent() bool {
-	for _, b := range t.blocks {
-		if b.sent > 0 {
-			return true
-		}
+// hasten brings the next append of text forward, if somebody has begun to watch.
+func (t *openTurn) hasten() {
+	if wait := t.patience(); t.due != nil && time.Until(t.dueAt) > wait {
+		t.put(wait)
 	}
-	return false
 }
 
-// flushText appends the text that has not been appended yet.
+func (t *openTurn) anySent() bool { return t.lastSent() >= 0 }
+
+// lastSent is the last block of which something has been appended, -1 if there is
+// none.
+func (t *openTurn) lastSent() int {
+	for i, b := range slices.Backward(t.blocks) {
+		if b.sent > 0 {
+			return i
+		}
+	}
+	return -1
+}
+
+// flushText appends the text that has not been appended yet. What is added to a
+// block after a later one was appended waits for the end of the turn: readers are
+// told of blocks in their order.
 func (t *openTurn) flushText() error {
-	for i := range t.blocks {
+	for i := max(t.lastSent(), 0); i < len(t.blocks); i++ {
 		b := &t.blocks[i]
 		text := string(b.text[b.sent:wholeRunes(b.text)])
 		if text == "" || (b.Kind != journal.Text && b.Kind != journal.Reasoning) {
@@ -426,7 +443,6 @@ func (t *openTurn) flushText() error {
 			return err
 		}
 		b.sent += len(text)
-		t.emit(Event{Type: EventText, Turn: t.started.Turn, Text: text})
 	}
 	return t.commit()
 }
@@ -448,29 +464,30 @@ func wholeRunes(text []byte) int {
 // close stages the end of the turn.
 func (t *openTurn) close(stop journal.Stop, usage journal.Usage, failure *journal.TurnError) error {
 	blocks, sent := t.whole()
-	err := t.stage(&journal.TurnDone{
+	named := slices.ContainsFunc(blocks, func(b journal.Block) bool { return b.Kind == journal.ToolCall })
+	done := &journal.TurnDone{
 		Turn: t.started.Turn, Response: t.started.Response, Submission: t.started.Submission,
-		Stop: stop, Blocks: blocks, Sent: sent, Usage: usage, Error: failure,
-		Provider: t.origin.Provider, Model: t.origin.Model, Answered: t.answered,
-	})
-	ev := Event{Type: EventTurnDone, Turn: t.started.Turn, Stop: string(stop), Usage: model.Usage(usage)}
-	if failure != nil {
-		ev.Error = errors.New(failure.Message)
+		Stop: stop, Blocks: blocks, Sent: sent, Usage: usage, Guess: t.guess, Error: failure,
+		Provider: t.origin.Provider, Model: t.origin.Model, Reason: t.finish, Answered: t.answered, Cost: t.cost(usage, failure), Named: named, Refused: named && stop == journal.StopFiltered, WorkMS: t.worked(),
 	}
-	t.emit(ev)
-	return err
+	done.Mute = named && t.started.Budget != nil && !t.says() && !t.state.Response.Mute && !done.Refused && failure == nil && stop != journal.StopAborted
+	if done.Cost == nil {
+		done.AtMost = atMost(t.price, usage.Add(t.guess))
+	}
+	t.tellDone(done)
+	return t.stage(done)
 }
 
 // done closes a turn that the model has ended.
 func (t *openTurn) done(ev model.Done) error {
 	t.nameCalls()
+	t.ended, t.charged = true, ev.Charged
 	if ev.Model != t.origin.Model {
 		t.answered = ev.Model
 	}
-	for i := range t.blocks {
-		if b := &t.blocks[i]; b.Kind == journal.Text && b.sent < len(b.text) {
-			t.emit(Event{Type: EventText, Turn: t.started.Turn, Text: string(b.text[b.sent:])})
-		}
+	t.finish = clipReason(ev.Reason)
+	if ev.Usage.Total() == 0 {
+		t.guess = t.estimate(journal.Usage{})
 	}
 	stop := journal.Stop(ev.Stop)
 	switch stop {
@@ -478,12 +495,28 @@ func (t *openTurn) done(ev model.Done) error {
 	default:
 		stop = journal.StopEnd
 	}
-	if stop == journal.StopFiltered && len(t.blocks) == 0 {
+	if stop == journal.StopFiltered && !t.says() {
+		t.keepText()
 		return t.close(journal.StopError, journal.Usage(ev.Usage), &journal.TurnError{
-			Class: string(model.Invalid), Message: "the provider's content filter refused to answer",
+			Class: string(model.Filtered), Message: "the provider's content filter refused to answer",
 		})
 	}
 	return t.close(stop, journal.Usage(ev.Usage), nil)
+}
+
+// says reports whether the answer has text.
+func (t *openTurn) says() bool {
+	return slices.ContainsFunc(t.blocks, func(b openBlock) bool { return b.Kind == journal.Text && len(b.text) > 0 })
+}
+
+// maxReason bounds what is kept of a provider's word for the end of an answer.
+const maxReason = 128
+
+func clipReason(s string) string {
+	if len(s) > maxReason {
+		s = s[:maxReason]
+	}
+	return strings.ToValidUTF8(s, "")
 }
 
 // nameCalls says of each call whether it may be run again, and makes the ids of the calls unique within the response, because a
@@ -511,25 +544,37 @@ func (t *openTurn) failed(cause error) error {
 	if t.attempt.Err() != nil {
 		return t.cutShort()
 	}
-	t.keepText()
 	failure := &journal.TurnError{Class: string(model.Invalid), Message: cause.Error()}
+	var used journal.Usage
 	var me *model.Error
 	if errors.As(cause, &me) {
 		failure = &journal.TurnError{
 			Class: string(me.Class), Status: me.Status, Message: me.Message, RetryAfter: me.RetryAfter.Milliseconds(),
+		}
+		if me.RetryAfter > 0 {
+			failure.Until = t.e.Now().Add(me.RetryAfter).UnixMilli()
 		}
 		if me.Status != 0 {
 			failure.Message = fmt.Sprintf("%d: %s", me.Status, me.Message)
 		} else if me.Message == "" {
 			failure.Message = me.Error()
 		}
+		used = journal.Usage(me.Usage)
+		if me.Status == statusNotFound && len(t.similar) > 0 {
+			failure.Message += "; models with such a name: " + strings.Join(t.similar, ", ")
+		}
 	}
+	if !t.refused(failure, used) && !unsent(cause) {
+		t.guess = t.estimate(used)
+	}
+	t.keepText()
 	t.e.cfg.Log.Warn("a model call failed", "instance", t.slot.addr.String(), "turn", t.started.Turn, "class", failure.Class, "error", cause)
-	return t.close(journal.StopError, journal.Usage{}, failure)
+	return t.close(journal.StopError, used, failure)
 }
 
 // cutShort closes a turn whose attempt has ended.
 func (t *openTurn) cutShort() error {
+	t.guess = t.estimate(journal.Usage{})
 	t.keepText()
 	return t.close(journal.StopAborted, journal.Usage{}, nil)
 }
@@ -546,3 +591,6 @@ func (t *openTurn) keepText() {
 		}
 	}
 }
+
+// statusNotFound is what providers answer that do not know a model.
+const statusNotFound = 404

@@ -60,13 +60,17 @@ type Work struct {
 	appended []journal.Message
 	data     []journal.Data
 	metadata []json.RawMessage
+
+	kept *store.Attachment // the long result of the call that Run has just run, until it is durable
 }
 
 // ResponseSoFar is what a response has done.
 type ResponseSoFar struct {
 	Calls    []fold.Ran
 	Usage    journal.Usage
+	Cost     journal.Expense
 	Metadata []json.RawMessage // to be merged in order
+	Budget   *journal.ExhaustedBudget
 }
 
 // A unit is the code that runs between two durable points: the calls of a batch,
@@ -79,8 +83,10 @@ type unit struct {
 	live     bool          // data are made durable at once all the same
 
 	engine     *Engine
+	place      *place
 	addr       store.Address
 	submission string
+	term       *term
 
 	mu    sync.Mutex
 	vars  map[string]json.RawMessage
@@ -89,6 +95,8 @@ type unit struct {
 	seq   int
 	size  int // of what its works have made and is not durable
 	works []*Work
+	lent  int                // works that wait for other instances
+	over  bool               // see close
 	steps map[[2]string]bool // that were run, by scope and name
 }
 
@@ -96,13 +104,14 @@ type unit struct {
 type request struct {
 	work    *Work
 	records []journal.Record
+	kept    *store.Attachment // to be stored with them
 	done    chan error
 }
 
 func (d *driver) newUnit() *unit {
 	return &unit{
 		requests: make(chan request), closed: make(chan struct{}),
-		engine: d.e, addr: d.slot.addr, submission: d.state.Active.Submission,
+		engine: d.e, place: d.place, addr: d.slot.addr, submission: d.state.Active.Submission, term: d.term,
 		vars: maps.Clone(d.state.Vars), by: make(map[string]*Work), at: make(map[string]int),
 	}
 }
@@ -355,6 +364,13 @@ func (w *Work) Show(ctx context.Context, name string, value json.RawMessage) err
 	return nil
 }
 
+// Now returns the time that all processes that share the store go by.
+func (w *Work) Now() time.Time { return w.unit.engine.Now() }
+
+// Holds returns [ErrLeaseLapsed] if the work must have no effect any more, because
+// another process may have taken it over.
+func (w *Work) Holds() error { return w.unit.engine.tenure.holds(w.unit.term) }
+
 // Run runs a tool call that was asked for earlier, on behalf of that call. Before
 // Run returns it calls record with what the call came to and with what it wrote;
 // record must make that durable, with [Work.Keep]. If the work is stopped and the
@@ -362,6 +378,9 @@ func (w *Work) Show(ctx context.Context, name string, value json.RawMessage) err
 // the error says why the work was stopped.
 func (w *Work) Run(ctx context.Context, tool *Tool, id, key, arguments string, record func(Result, []journal.VarWrite, []journal.Data) error) (Result, error) {
 	u := w.unit
+	if err := w.Holds(); err != nil {
+		return Result{}, err
+	}
 	tell := func(ev Event) {
 		ev.Time, ev.Instance, ev.Submission, ev.Call, ev.Tool = time.Now(), u.addr, u.submission, id, tool.Spec.Name
 		u.engine.cfg.Observe(ev)
@@ -375,6 +394,8 @@ func (w *Work) Run(ctx context.Context, tool *Tool, id, key, arguments string, r
 	if ctx.Err() != nil && result.Failed {
 		return Result{}, context.Cause(ctx)
 	}
+	result.Content, w.kept = keep(tool, key, result.Content)
+	defer func() { w.kept = nil }()
 	if err := record(result, call.writes, call.data); err != nil {
 		return Result{}, err
 	}
@@ -384,17 +405,22 @@ func (w *Work) Run(ctx context.Context, tool *Tool, id, key, arguments string, r
 
 // Keep makes writes of the persistent state durable at once, and not with the
 // unit. They stay even if the unit fails. The work must be the only one of its
-// unit that writes.
+// unit that writes. Within the function that [Work.Run] is given, the whole of a
+// long result is stored with them.
 func (w *Work) Keep(ctx context.Context, name string, value json.RawMessage, more []journal.VarWrite) error {
 	if w.isOver() {
 		return ErrOver
 	}
-	records := []journal.Record{&journal.State{Name: name, Value: []byte(value)}}
+	state := &journal.State{Name: name, Value: []byte(value)}
+	if w.kept != nil {
+		state.Kept = reference(w.kept)
+	}
+	records := []journal.Record{state}
 	for _, v := range more {
 		records = append(records, &journal.State{Name: v.Name, Value: v.Value})
 	}
 	w.unit.keep(name, value)
-	return w.append(context.WithoutCancel(ctx), records...)
+	return w.ask(context.WithoutCancel(ctx), request{records: records, kept: w.kept})
 }
 
 func (u *unit) keep(name string, value json.RawMessage) {
@@ -440,6 +466,9 @@ func (w *Work) Step(ctx context.Context, name string, once bool, fn func(ctx con
 			return nil, fmt.Errorf("recording that the step begins: %w", err)
 		}
 	}
+	if err := w.Holds(); err != nil {
+		return nil, err
+	}
 	value, err := fn(ctx)
 	if err != nil {
 		return nil, err
@@ -477,10 +506,15 @@ func (w *Work) claimStep(name string) error {
 // append asks the driver to append the records, and returns when they are
 // durable.
 func (w *Work) append(ctx context.Context, records ...journal.Record) error {
+	return w.ask(ctx, request{records: records})
+}
+
+// ask has the driver carry out a request, and returns when that is durable.
+func (w *Work) ask(ctx context.Context, req request) error {
 	if w.isOver() { // its context has ended as well, which says less
 		return ErrOver
 	}
-	req := request{work: w, records: records, done: make(chan error, 1)}
+	req.work, req.done = w, make(chan error, 1)
 	select {
 	case w.unit.requests <- req:
 	case <-w.unit.closed:
@@ -513,6 +547,10 @@ func (w *Work) stopped(ctx context.Context) error {
 
 // serve appends what running code asks for, all that is waiting in one batch.
 func (d *driver) serve(u *unit, first request) error {
+	if err := d.holds(); err != nil {
+		first.done <- err
+		return nil // its context has ended, and the driver ends when it has
+	}
 	served := []request{first}
 	for more := true; more; {
 		select {
@@ -535,6 +573,9 @@ func (d *driver) serve(u *unit, first request) error {
 			if err := d.stage(record); err != nil {
 				return err
 			}
+		}
+		if r.kept != nil {
+			d.attach(r.kept)
 		}
 		answer = append(answer, r)
 	}

@@ -1,0 +1,142 @@
+package engine_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/flue-go/flue/internal/engine"
+	"github.com/flue-go/flue/journal"
+	"github.com/flue-go/flue/model"
+	"github.com/flue-go/flue/store"
+)
+
+// message is what is delivered: what somebody says, or with a slash before it what
+// is asked of the runtime.
+func (d delivery) message(t *testing.T, e *engine.Engine) journal.Message {
+	t.Helper()
+	do, ok := strings.CutPrefix(d.body, "/")
+	if !ok {
+		return journal.Message{Kind: journal.User, Body: d.body}
+	}
+	m := journal.Message{Kind: journal.Signal, Type: journal.SignalCompaction, Attributes: map[string]string{engine.CommandDo: do}}
+	if do == engine.CommandUndo {
+		if latest, _, err := e.Compaction(t.Context(), chat); err == nil && latest != nil {
+			m.Attributes[engine.CommandCompaction] = latest.ID
+		}
+	}
+	return m
+}
+
+// tight gives a world a model with a small window, which finds fault with what is
+// not in order.
+func tight(window int, known bool) func(w *world) {
+	return func(w *world) {
+		n := &narrow{window: window, answer: w.reply}
+		n.use(w, known)
+		if known {
+			w.infos = map[string]model.Info{"m": {ContextWindow: window, MaxOutput: window / 4}}
+		}
+		w.compaction = &journal.Compaction{KeepRecentTokens: 150}
+		dump := w.tool("dump", func(context.Context, *engine.Work) engine.Result {
+			return engine.Result{Content: strings.Repeat("lorem ipsum ", 1000)}
+		})
+		dump.Shown = -1
+		w.tools = append(w.tools, dump)
+		w.reply = func(ctx context.Context, req *model.Request, yield func(model.Event, error) bool) {
+			if text, results := asked(req); !isSummary(req) && strings.HasPrefix(text, "dump") && results == 0 && count(req) <= window {
+				call(yield, fmt.Sprintf("dump d%d", len(req.Messages)))
+				return
+			}
+			n.reply(ctx, req, yield)
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			for _, f := range n.faults {
+				w.effect("malformed: %s", f)
+			}
+		}
+	}
+}
+
+func compactionScenarios() []scenario {
+	long := func(n int) (out []delivery) {
+		for i := range n {
+			out = append(out, delivery{at: time.Duration(i) * 10 * time.Second, body: fmt.Sprintf("m%d %s", i, prose(i, 36))})
+		}
+		return out
+	}
+	after := func(d []delivery, more ...delivery) []delivery {
+		for i := range more {
+			more[i].at += d[len(d)-1].at
+		}
+		return append(d, more...)
+	}
+	return []scenario{
+		{name: "threshold", setup: tight(520, true), sends: long(4)},
+		{name: "overflow", setup: tight(460, false), sends: long(4)},
+		{name: "overflow of one result", setup: tight(420, false), sends: []delivery{{0, "dump"}, {20 * time.Second, "hello"}}},
+		{name: "asked for", setup: tight(5000, true), sends: after(long(2), delivery{10 * time.Second, "/compact"}, delivery{20 * time.Second, "hello"})},
+		{name: "asked for during a response", setup: tight(5000, true), sends: after(long(2), delivery{10 * time.Second, "work"}, delivery{10*time.Second + 500*time.Millisecond, "/compact"})},
+		{name: "undone", setup: tight(5000, true), sends: after(long(2), delivery{10 * time.Second, "/compact"}, delivery{20 * time.Second, "/undo"}, delivery{30 * time.Second, "hello"})},
+		{name: "aborted", setup: tight(520, true), sends: long(4), abort: 25 * time.Second},
+	}
+}
+
+// TestCrashInCompaction kills the process at every write of conversations that
+// are compacted, then at every pair of writes.
+func TestCrashInCompaction(t *testing.T) {
+	runs := 0
+	for _, sc := range compactionScenarios() {
+		t.Run(sc.name, func(t *testing.T) {
+			for n, total := 1, sc.run(t)[0]; n <= total; n++ {
+				for _, mode := range modes {
+					writes := sc.run(t, crash{n, mode})
+					if len(writes) < 2 {
+						continue // it came to its end before
+					}
+					for m := 1; len(writes) > 1 && m <= writes[1] && !testing.Short(); m++ {
+						sc.run(t, crash{n, mode}, crash{m, modes[(n+m)%len(modes)]})
+						runs++
+					}
+					if runs++; t.Failed() {
+						t.Fatalf("after a crash at write %d, %v", n, mode)
+					}
+				}
+			}
+		})
+	}
+	t.Logf("%d runs", runs)
+}
+
+// What a scenario is about does happen in it when nothing fails.
+func TestCompactionScenariosCompact(t *testing.T) {
+	for _, sc := range compactionScenarios() {
+		t.Run(sc.name, func(t *testing.T) {
+			made, undone, fitted := 0, 0, 0
+			sc.setup = func(setup func(*world)) func(*world) {
+				return func(w *world) { setup(w); w.every = 0 }
+			}(sc.setup)
+			sc.look = func(s store.Store) {
+				for _, r := range records(t, s, chat) {
+					switch r := r.(type) {
+					case *journal.Compacted:
+						made++
+					case *journal.Uncompacted:
+						undone++
+					case *journal.TurnStarted:
+						if r.Fitted {
+							fitted++
+						}
+					}
+				}
+			}
+			sc.run(t)
+			want := map[string][3]int{"threshold": {1, 0, 0}, "overflow": {1, 0, 0}, "overflow of one result": {0, 0, 1}, "undone": {1, 1, 0}}[sc.name]
+			if made < max(want[0], 0) || undone < want[1] || fitted < want[2] || want == [3]int{} && made == 0 {
+				t.Errorf("%d compactions, %d undone, %d requests that were sent in part; want at least %v", made, undone, fitted, want)
+			}
+		})
+	}
+}
