@@ -27,7 +27,7 @@ func rules(t *testing.T) []rule {
 	if err != nil {
 		t.Fatal(err)
 	}
-	id := regexp.MustCompile(`^[A-D]\.\d+(\.\d+)+$`)
+	id := regexp.MustCompile(`^[A-E]\.\d+(\.\d+)+$`)
 	var out []rule
 	for i, line := range strings.Split(string(page), "\n") {
 		cells := strings.Split(strings.ReplaceAll(line, `\|`, "\x00"), "|")

@@ -32,6 +32,7 @@ journal:
 wire:
 internal/schema:
 internal/sse:
+internal/near:
 
 # A pure function of records.
 internal/fold: journal
@@ -42,17 +43,26 @@ model:
 store:
 
 # Drivers import their contract, and never each other.
-model/anthropic: model model/internal/...
+model/anthropic: model model/internal/... internal/sse
+model/google: model model/internal/...
 model/openai: model model/internal/... internal/sse
 model/script: model model/internal/...
 model/internal/answer: model
+model/internal/claude: model
+model/internal/dialect: model model/internal/history
 model/internal/exchange: model internal/sse
 model/internal/history: model
-model/catalog: model
-model/modeltest: model
+model/catalog: internal/near model
+
+# The one place that knows them all.
+model/providers: internal/near model model/anthropic model/google model/openai
+
+model/modeltest: model model/modeltest/rules
+model/modeltest/rules:
 store/memstore: store store/internal/owners
 store/sqlite: store store/internal/owners
-store/storetest: store
+store/postgres: store
+store/storetest: internal/linear store
 store/storetest/faultstore: store
 store/internal/owners: store
 store/internal/modeltest: store
@@ -60,19 +70,27 @@ store/internal/modeltest: store
 # The engine names no driver and knows nothing of HTTP or of hooks.
 internal/engine: internal/fold internal/project journal model store wire
 internal/httpapi: wire
+internal/shutdown:
+
+# A database for tests.
+internal/pgtest:
 
 # The package that users see. memstore is what a runtime without a store gets.
-.: internal/engine internal/httpapi internal/schema journal model store store/memstore wire
+.: internal/engine internal/httpapi internal/near internal/schema journal model store store/memstore wire
 
 # Custom hooks of the examples: what users see, and nothing else.
 examples/support/escalation: .
 examples/support/workflow: .
 
 # What authors of agents test with. It knows the public packages only.
-fluetest: . journal model model/script store store/memstore store/storetest/faultstore wire
+fluetest: . internal/engine journal model model/script store store/memstore store/storetest/faultstore wire
+
+# Networks that fail, and judges of histories, for tests.
+internal/faultnet:
+internal/linear: journal store
 
 # Programs put everything together.
-cli: . internal/fold journal model model/anthropic model/catalog model/openai model/script store store/memstore store/sqlite wire
+cli: . internal/fold internal/near internal/shutdown journal model model/catalog model/providers model/script store store/memstore store/postgres store/sqlite wire
 conformance/modelserver:
 conformance/tap: conformance/transcript
 conformance/transcript:
@@ -80,12 +98,16 @@ conformance/transcript:
 
 // external says what no package but the named ones may import from elsewhere.
 var external = map[string][]string{
-	"net/http":               {"internal/httpapi", "wire", ".", "cli", "model/anthropic", "model/openai", "model/modeltest", "model/internal/exchange", "model/internal/history", "conformance/modelserver", "conformance/tap", "conformance/transcript"},
-	"flag":                   {"cli"},
-	"testing":                {"fluetest", "model/modeltest", "store/storetest", "store/internal/modeltest"},
-	"log":                    nil,
-	"modernc.org/sqlite":     {"store/sqlite"},
-	"github.com/spf13/cobra": {"cli"},
+	"net/http":                          {"internal/httpapi", "internal/faultnet", "internal/shutdown", "wire", ".", "cli", "model/anthropic", "model/google", "model/openai", "model/providers", "model/modeltest", "model/modeltest/rules", "model/internal/exchange", "model/internal/history", "conformance/modelserver", "conformance/tap", "conformance/transcript"},
+	"flag":                              {"cli"},
+	"testing":                           {"fluetest", "internal/pgtest", "model/modeltest", "store/storetest", "store/internal/modeltest"},
+	"log":                               nil,
+	"modernc.org/sqlite":                {"store/sqlite"},
+	"github.com/anishathalye/porcupine": {"internal/linear", "store/storetest"},
+	"github.com/spf13/cobra":            {"cli"},
+	"github.com/jackc/pgx/v5":           {"store/postgres", "internal/pgtest"},
+	"github.com/jackc/pgx/v5/pgconn":    {"store/postgres", "internal/pgtest"},
+	"github.com/jackc/pgx/v5/pgxpool":   {"store/postgres"},
 }
 
 type pkg struct {
@@ -182,12 +204,12 @@ func TestImports(t *testing.T) {
 }
 
 // A library that reads the environment has settings that nobody can see in the
-// code that calls it, so only programs read it.
+// code that calls it, so only programs read it, and what finds a database for tests.
 func TestEnvironment(t *testing.T) {
 	readers := []string{"Getenv", "LookupEnv", "Environ", "ExpandEnv"}
 	for _, p := range list(t) {
 		name := short(p.ImportPath)
-		if p.Name == "main" || name == "cli" {
+		if p.Name == "main" || name == "cli" || name == "internal/pgtest" {
 			continue
 		}
 		for _, use := range uses(t, p, "os") {

@@ -18,7 +18,7 @@ var pure = map[string][]string{
 		"github.com/go-json-experiment/json", "github.com/go-json-experiment/json/jsontext",
 	},
 	"internal/fold": {
-		"cmp", "crypto/sha256", "encoding/json", "errors", "fmt", "maps", "slices", "strconv", "strings",
+		"cmp", "crypto/sha256", "encoding/hex", "encoding/json", "errors", "fmt", "maps", "math", "slices", "strconv", "strings",
 		"github.com/go-json-experiment/json/jsontext",
 	},
 	"internal/project": {

@@ -11,6 +11,10 @@ import (
 // logged and answered as an internal one. An id that does not exist is a
 // wire.CodeStreamNotFound for every method that reads.
 type Backend interface {
+	// Accepts returns why no new message is accepted now, or nil. Send refuses them
+	// by itself; this is for what is not worth to be read then.
+	Accepts() error
+
 	// Send admits p and returns once it is durable. The StreamURL of the
 	// admission is left to the handler.
 	Send(ctx context.Context, id string, p wire.Prompt) (wire.Admission, error)
@@ -28,6 +32,10 @@ type Backend interface {
 	// Updates returns the chunks of at most limit batches after the offset. An
 	// offset beyond the head is a wire.CodeOffsetGone.
 	Updates(ctx context.Context, id string, after wire.Offset, limit int) (Updates, error)
+
+	// More is Updates for a reader that goes on: what it calls the head may be
+	// that of a moment ago, and Wait returns when there is more.
+	More(ctx context.Context, id string, after wire.Offset, limit int) (Updates, error)
 
 	// Wait returns nil when there is a batch after the offset, which may be at
 	// once, and ctx's error when ctx ends first.

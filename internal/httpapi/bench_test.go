@@ -70,6 +70,10 @@ func (k *ticking) Updates(_ context.Context, _ string, after wire.Offset, _ int)
 	return u, nil
 }
 
+func (k *ticking) More(ctx context.Context, id string, after wire.Offset, limit int) (httpapi.Updates, error) {
+	return k.Updates(ctx, id, after, limit)
+}
+
 func (k *ticking) Wait(ctx context.Context, _ string, after wire.Offset) error {
 	k.mu.Lock()
 	head, news := k.head, k.news

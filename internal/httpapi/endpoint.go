@@ -11,12 +11,22 @@ import (
 	"github.com/flue-go/flue/wire"
 )
 
+// largeBody is above which size a message is not even read while none is accepted. A
+// smaller one is, since it may be one that was accepted before.
+const largeBody = 64 << 10
+
 // prompt admits a message.
 func (x *exchange) prompt() {
 	if x.r.URL.Query().Has("wait") {
 		x.fail(wire.InvalidRequest("Agent prompts are fire-and-forget and do not support `?wait=result`. " +
 			"Await completion with the SDK client's `wait()`, or read the conversation stream (GET this URL)."))
 		return
+	}
+	if n := x.r.ContentLength; n < 0 || n > largeBody {
+		if err := x.h.Backend.Accepts(); err != nil {
+			x.fail(err)
+			return
+		}
 	}
 	body, err := x.readBody()
 	if err != nil {

@@ -54,6 +54,8 @@ func (f *fake) hook(method string) error {
 
 var words = regexp.MustCompile(`@text=(\d+)`)
 
+func (f *fake) Accepts() error { return f.hook("Accepts") }
+
 func (f *fake) Send(_ context.Context, id string, p wire.Prompt) (wire.Admission, error) {
 	if err := f.hook("Send"); err != nil {
 		return wire.Admission{}, err
@@ -164,6 +166,10 @@ func (f *fake) Snapshot(_ context.Context, id string) (*wire.Snapshot, error) {
 	return &wire.Snapshot{
 		V: 1, ConversationID: c.id, Offset: c.head(), Messages: c.state.Messages, Settlements: c.state.Settlements, Incarnation: c.incarnation,
 	}, nil
+}
+
+func (f *fake) More(ctx context.Context, id string, after wire.Offset, limit int) (httpapi.Updates, error) {
+	return f.Updates(ctx, id, after, limit)
 }
 
 func (f *fake) Updates(_ context.Context, id string, after wire.Offset, limit int) (httpapi.Updates, error) {

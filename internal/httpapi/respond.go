@@ -76,8 +76,8 @@ func (x *exchange) fail(err error) {
 	if e.Ref != "" {
 		h.Set("Flue-Error-Ref", e.Ref)
 	}
-	if e.Code == wire.CodeUnavailable {
-		h.Set("Retry-After", "1")
+	if after := e.RetryAfterSeconds(); after > 0 {
+		h.Set("Retry-After", strconv.FormatInt(after, 10))
 	}
 	x.reply(e.Status(), e.Encode())
 }

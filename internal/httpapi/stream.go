@@ -83,7 +83,7 @@ func (s *stream) run(ctx context.Context, u Updates) error {
 			}
 		}
 		var err error
-		u, err = s.x.h.Backend.Updates(ctx, s.x.id, s.offset, pageSize)
+		u, err = s.x.h.Backend.More(ctx, s.x.id, s.offset, pageSize)
 		if err != nil {
 			return s.failed(ctx, err)
 		}
@@ -99,7 +99,12 @@ func (s *stream) failed(ctx context.Context, err error) error {
 	if ctx.Err() != nil && isEnd(err) {
 		return nil
 	}
-	if e, ok := asWire(err); ok && (e.Code == wire.CodeOffsetGone || e.Code == wire.CodeStreamNotFound || e.Code == wire.CodeUnavailable) {
+	e, ok := asWire(err)
+	if !ok {
+		return err
+	}
+	switch e.Code {
+	case wire.CodeOffsetGone, wire.CodeStreamNotFound, wire.CodeUnavailable, wire.CodeStoreUnavailable:
 		return nil
 	}
 	return err

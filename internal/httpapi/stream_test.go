@@ -190,10 +190,16 @@ func TestStreamReadsPagesAndFollows(t *testing.T) {
 
 		var m transcript.Mask
 		var controls []string
+		var before strings.Builder
 		for _, e := range events(w.pieces, &m) {
 			if c, ok := strings.CutPrefix(e.Data, "event: control\ndata:"); ok {
 				controls = append(controls, c)
+			} else if len(controls) < 2 {
+				before.WriteString(e.Data)
 			}
+		}
+		if n := strings.Count(before.String(), `"n @text=1"`); n != 14 {
+			t.Errorf("of 14 messages that were there before it began, the stream has sent %d", n)
 		}
 		want := []string{
 			`{"streamNextOffset":"0000000000000000_0000000000000099"}`,
