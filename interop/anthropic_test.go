@@ -16,7 +16,7 @@ import (
 )
 
 func TestAnthropicStreams(t *testing.T) {
-	transcripts(t, "anthropic", func(t *testing.T, url string) {
+	transcripts(t, "anthropic/testdata", func(t *testing.T, url string) {
 		ours, err := modeltest.Collect(t, anthropic.New(anthropic.Config{BaseURL: url, APIKey: "k"}).Stream(t.Context(), modeltest.Hello()))
 		if err != nil {
 			t.Fatal(err)
@@ -99,7 +99,7 @@ func compareThinking(t *testing.T, m sdk.Message, ours modeltest.Answer) {
 }
 
 func TestAnthropicRequests(t *testing.T) {
-	requests(t, "anthropic", func(t *testing.T, body []byte) {
+	requests(t, "anthropic/testdata", func(t *testing.T, body []byte) {
 		var params sdk.MessageNewParams
 		if err := json.Unmarshal(body, &params); err != nil {
 			t.Fatal(err)

@@ -1,7 +1,9 @@
 package interop_test
 
 import (
+	"bytes"
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -57,12 +59,12 @@ func summarize(a modeltest.Answer) answer {
 	return out
 }
 
-// transcripts calls f with each recorded stream of a codec, and the address of
-// a server that plays it.
-func transcripts(t *testing.T, codec string, f func(t *testing.T, url string)) {
-	files, err := filepath.Glob(filepath.Join("..", "model", codec, "testdata", "*.sse"))
+// transcripts calls f with each recorded stream in a folder below model, and the
+// address of a server that plays it.
+func transcripts(t *testing.T, folder string, f func(t *testing.T, url string)) {
+	files, err := filepath.Glob(filepath.Join("..", "model", folder, "*.sse"))
 	if err != nil || len(files) == 0 {
-		t.Fatalf("no recorded streams of %s: %v", codec, err)
+		t.Fatalf("no recorded streams in %s: %v", folder, err)
 	}
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
@@ -80,11 +82,11 @@ func transcripts(t *testing.T, codec string, f func(t *testing.T, url string)) {
 	}
 }
 
-// requests calls f with each request of a codec's golden files.
-func requests(t *testing.T, codec string, f func(t *testing.T, body []byte)) {
-	files, err := filepath.Glob(filepath.Join("..", "model", codec, "testdata", "*.json"))
+// requests calls f with each request of the golden files in a folder below model.
+func requests(t *testing.T, folder string, f func(t *testing.T, body []byte)) {
+	files, err := filepath.Glob(filepath.Join("..", "model", folder, "*.json"))
 	if err != nil || len(files) == 0 {
-		t.Fatalf("no golden requests of %s: %v", codec, err)
+		t.Fatalf("no golden requests in %s: %v", folder, err)
 	}
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
@@ -116,3 +118,20 @@ func same(t *testing.T, body, again []byte, elsewhere ...string) {
 		t.Errorf("request through the SDK's types (-sent +SDK):\n%s", diff)
 	}
 }
+
+// recording returns a client that keeps the body of the last request.
+func recording(last *[]byte) *http.Client {
+	return &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return nil, err
+		}
+		*last = body
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		return http.DefaultTransport.RoundTrip(r)
+	})}
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -14,7 +14,7 @@ import (
 )
 
 func TestOpenAIStreams(t *testing.T) {
-	transcripts(t, "openai", func(t *testing.T, url string) {
+	transcripts(t, "openai/testdata", func(t *testing.T, url string) {
 		ours, err := modeltest.Collect(t, openai.New(openai.Config{BaseURL: url + "/v1", APIKey: "k"}).Stream(t.Context(), modeltest.Hello()))
 		if err != nil {
 			t.Fatal(err)
@@ -90,7 +90,7 @@ func fromOpenAI(c sdk.ChatCompletion) answer {
 }
 
 func TestOpenAIRequests(t *testing.T) {
-	requests(t, "openai", func(t *testing.T, body []byte) {
+	requests(t, "openai/testdata", func(t *testing.T, body []byte) {
 		var params sdk.ChatCompletionNewParams
 		if err := json.Unmarshal(body, &params); err != nil {
 			t.Fatal(err)

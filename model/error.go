@@ -10,17 +10,30 @@ type Class string
 
 // The classes of failure.
 const (
-	// Retryable failures may pass: overload, rate limits, a cut connection, a
-	// silent stream, a server's 5xx.
+	// Retryable failures may pass: a cut connection, a silent stream, a server's
+	// 5xx that says nothing more.
 	Retryable Class = "retryable"
+	// RateLimited means that too much was asked for in too short a time. It passes.
+	RateLimited Class = "rate_limit"
+	// Overloaded means that the provider has no capacity at the moment. It may pass.
+	Overloaded Class = "overload"
 	// Overflow means that the request is larger than the context window.
 	Overflow Class = "overflow"
 	// Auth means that the key is missing, wrong or not allowed.
 	Auth Class = "auth"
+	// Quota means that what was paid for is used up. Waiting does not help.
+	Quota Class = "quota"
+	// Filtered means that a content filter refused to answer.
+	Filtered Class = "content_filter"
 	// Invalid means that the provider refused the request as it is; sending
 	// it again will not help.
 	Invalid Class = "invalid"
 )
+
+// Temporary reports whether the same request may succeed later.
+func (c Class) Temporary() bool {
+	return c == Retryable || c == RateLimited || c == Overloaded
+}
 
 // An Error is a failed model call.
 type Error struct {
@@ -32,6 +45,10 @@ type Error struct {
 	// RetryAfter is how long the provider asked to wait; zero when it did not
 	// say.
 	RetryAfter time.Duration
+
+	// Usage is what the provider had said that the call used when it failed. It is
+	// zero when the provider had not said, and part of what was used at most.
+	Usage Usage
 
 	Err error // the cause, when there is one
 }

@@ -3,7 +3,7 @@ package model
 // rank orders the levels that name an effort, so that distances between them
 // can be compared. It is false for the default and for unknown levels.
 func (t Thinking) rank() (int, bool) {
-	for i, level := range [...]Thinking{ThinkingOff, ThinkingMinimal, ThinkingLow, ThinkingMedium, ThinkingHigh, ThinkingXHigh} {
+	for i, level := range [...]Thinking{ThinkingOff, ThinkingMinimal, ThinkingLow, ThinkingMedium, ThinkingHigh, ThinkingXHigh, ThinkingMax} {
 		if t == level {
 			return i, true
 		}

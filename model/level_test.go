@@ -14,6 +14,8 @@ func TestNearest(t *testing.T) {
 		want   model.Thinking
 		got    model.Thinking
 	}{
+		{"max below xhigh", levels{model.ThinkingHigh, model.ThinkingMax}, model.ThinkingXHigh, model.ThinkingHigh},
+		{"the top of the list for max", levels{model.ThinkingLow, model.ThinkingHigh}, model.ThinkingMax, model.ThinkingHigh},
 		{"nothing listed", nil, model.ThinkingXHigh, model.ThinkingXHigh},
 		{"default stays", levels{model.ThinkingLow}, model.ThinkingDefault, model.ThinkingDefault},
 		{"listed", levels{model.ThinkingLow, model.ThinkingHigh}, model.ThinkingHigh, model.ThinkingHigh},
@@ -24,8 +26,8 @@ func TestNearest(t *testing.T) {
 		{"minimal is not off", levels{model.ThinkingOff, model.ThinkingHigh}, model.ThinkingMinimal, model.ThinkingHigh},
 		{"ties go down", levels{model.ThinkingHigh, model.ThinkingLow}, model.ThinkingMedium, model.ThinkingLow},
 		{"only off", levels{model.ThinkingOff}, model.ThinkingHigh, model.ThinkingOff},
-		{"unknown levels are skipped", levels{"max", model.ThinkingHigh}, model.ThinkingXHigh, model.ThinkingHigh},
-		{"unknown wish stays", levels{model.ThinkingHigh}, "max", "max"},
+		{"unknown levels are skipped", levels{"other", model.ThinkingHigh}, model.ThinkingXHigh, model.ThinkingHigh},
+		{"unknown wish stays", levels{model.ThinkingHigh}, "ultra", "ultra"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -2,7 +2,7 @@
 // with messages goes in, a stream of typed events comes out.
 //
 // A [Provider] is the whole contract. It knows one wire format and nothing of
-// agents, journals or retries: one call to Stream is one request, and what to
+// agents, journals or retries: one call to Stream is one try, and what to
 // do about a failure is the engine's decision, made from [Error.Class].
 // Package modeltest checks an implementation against recorded exchanges.
 package model
@@ -37,7 +37,14 @@ type Request struct {
 	System   string    // the system prompt; may be empty
 	Messages []Message // the conversation, oldest first, ending with a user or tool message
 	Tools    []Tool    // the tools the model may call, in a stable order; see Tool.After
-	Thinking Thinking  // reasoning effort; the zero value leaves it to the provider
+	// ToolsOff forbids the model to call the tools. They are sent all the same:
+	// the conversation may have calls of them, which some services refuse
+	// without, and the provider's prompt cache stays warm. A service that cannot
+	// be told that is offered none, and reads the calls as text. What a model
+	// calls all the same, the engine does not run.
+	ToolsOff bool
+
+	Thinking Thinking // reasoning effort; the zero value leaves it to the provider
 
 	// MaxOutput bounds the answer in tokens. Zero means the model's own limit
 	// from the catalog, or the provider's default when that is unknown.
@@ -148,12 +155,13 @@ const (
 	ThinkingMedium  Thinking = "medium"
 	ThinkingHigh    Thinking = "high"
 	ThinkingXHigh   Thinking = "xhigh"
+	ThinkingMax     Thinking = "max"
 )
 
 // Valid reports whether t is one of the levels above.
 func (t Thinking) Valid() bool {
 	switch t {
-	case ThinkingDefault, ThinkingOff, ThinkingMinimal, ThinkingLow, ThinkingMedium, ThinkingHigh, ThinkingXHigh:
+	case ThinkingDefault, ThinkingOff, ThinkingMinimal, ThinkingLow, ThinkingMedium, ThinkingHigh, ThinkingXHigh, ThinkingMax:
 		return true
 	}
 	return false
@@ -163,16 +171,23 @@ func (t Thinking) Valid() bool {
 // [Done].
 type Event interface{ event() }
 
-// A Delta is a piece of a Text or Reasoning block. Index counts the blocks of
-// the answer from zero. Deltas of a block concatenate to its text.
+// A Delta is a piece of a Text or Reasoning block, or of the arguments of a
+// ToolCall, in the order in which it came. Index counts the blocks of the answer
+// from zero. Deltas of a block concatenate to its text, or to its arguments, and
+// all come before its [BlockDone]; those of several blocks may take turns. The
+// deltas of a call are for observers, and a provider may leave them out.
 type Delta struct {
 	Index int
 	Kind  BlockKind
 	Text  string
+
+	// CallID and Name are those of a ToolCall, as far as they are known yet. Once
+	// known they do not change.
+	CallID, Name string
 }
 
 // A BlockDone ends the block at Index and carries it whole. Every block of an
-// answer ends with one, in the order of the indices; a tool call has no deltas.
+// answer ends with one, in the order of the indices.
 type BlockDone struct {
 	Index int
 	Block Block
@@ -180,9 +195,14 @@ type BlockDone struct {
 
 // A Done ends the answer.
 type Done struct {
-	Stop  StopReason
-	Usage Usage
-	Model string // the model that answered, when the provider says
+	Stop   StopReason
+	Reason string // what the provider called it, as it came
+	Usage  Usage
+	Model  string // the model that answered, when the provider says
+
+	// Charged is what the call cost in US dollars, when the provider says; nil
+	// otherwise. It is believed rather than the catalog's prices.
+	Charged *float64
 }
 
 func (Delta) event()     {}
@@ -223,7 +243,8 @@ func (u Usage) Add(v Usage) Usage {
 	}
 }
 
-// Info is what is known of a model. A zero field means unknown, never none.
+// Info is what is known of a model. A zero field means unknown, never none, but
+// for what Known says.
 type Info struct {
 	Name          string     // display name
 	ContextWindow int        // tokens
@@ -231,13 +252,9 @@ type Info struct {
 	Reasoning     bool       // the model can reason
 	Levels        []Thinking // the reasoning levels it accepts, when they are listed
 	Images        bool       // the model accepts images
+	Known         bool       // what is false here is so: without Images, the model takes none
 	DeferredTools bool       // the model can load a tool in the middle of a conversation; see Tool.After
 	Cost          Cost
-}
-
-// Cost is the price of a model in US dollars per million tokens.
-type Cost struct {
-	Input, Output, CacheRead, CacheWrite float64
 }
 
 // SplitSpecifier splits "provider/model" at the first slash. Either part is

@@ -32,6 +32,7 @@ import (
 
 	"github.com/flue-go/flue/model"
 	"github.com/flue-go/flue/model/internal/answer"
+	"github.com/flue-go/flue/model/internal/dialect"
 	"github.com/flue-go/flue/model/internal/exchange"
 )
 
@@ -75,6 +76,11 @@ type Config struct {
 	// minutes, or IdleTimeout if that is longer.
 	FirstTimeout time.Duration
 
+	// ContentTimeout bounds the waits within an answer in which the server sends
+	// nothing but signs of life, such as pings, taken together until there is
+	// content again. Default: 15 minutes, or IdleTimeout if that is longer.
+	ContentTimeout time.Duration
+
 	// Headers are added to each request, and replace the codec's own headers of
 	// the same name. Beta features are asked for with "anthropic-beta".
 	Headers map[string]string
@@ -105,10 +111,14 @@ type Provider struct {
 	style    ThinkingStyle
 	official bool // the server is Anthropic's own
 	endpoint exchange.Endpoint
+	schemas  *dialect.Table
 	err      error // a flaw of the Config, reported by each call
 }
 
-var _ model.Provider = (*Provider)(nil)
+var (
+	_ model.Provider     = (*Provider)(nil)
+	_ model.LossReporter = (*Provider)(nil)
+)
 
 // New returns a Provider. A flawed Config is reported by the first call, as a
 // [model.Error] of class Invalid.
@@ -124,7 +134,7 @@ func New(c Config) *Provider {
 		own["X-Api-Key"] = c.APIKey
 	}
 	header := exchange.Header(own, c.Headers)
-	p := &Provider{name: c.Name, style: c.Thinking}
+	p := &Provider{name: c.Name, style: c.Thinking, schemas: dialect.NewTable(dialect.Anthropic())}
 	u, err := exchange.ParseBase(c.BaseURL, "v1/messages")
 	p.official = err == nil && u.Host == "api.anthropic.com"
 	switch {
@@ -135,7 +145,7 @@ func New(c Config) *Provider {
 	}
 	p.endpoint = exchange.Endpoint{
 		Provider: c.Name, URL: u, Header: header, Client: exchange.NewClient(c.Client),
-		Secrets: exchange.Secrets(header), IdleTimeout: c.IdleTimeout, FirstTimeout: c.FirstTimeout,
+		Secrets: exchange.Secrets(header), IdleTimeout: c.IdleTimeout, FirstTimeout: c.FirstTimeout, ContentTimeout: c.ContentTimeout,
 	}
 	return p
 }
@@ -143,6 +153,9 @@ func New(c Config) *Provider {
 func (p *Provider) invalid(message string) error {
 	return &model.Error{Provider: p.name, Class: model.Invalid, Message: message}
 }
+
+// Losses implements [model.LossReporter].
+func (p *Provider) Losses(tools []model.Tool) []model.Loss { return p.schemas.Losses(tools) }
 
 // Stream implements [model.Provider].
 func (p *Provider) Stream(ctx context.Context, req *model.Request) iter.Seq2[model.Event, error] {
@@ -158,7 +171,8 @@ func (p *Provider) stream(ctx context.Context, req *model.Request, out *answer.B
 	if p.err != nil {
 		return p.err
 	}
-	body, prefix, err := p.encode(req)
+	names := dialect.AnthropicNames().Names(req.Tools, req.Messages)
+	body, prefix, err := p.encode(req, names)
 	if err != nil {
 		return err
 	}
@@ -167,15 +181,16 @@ func (p *Provider) stream(ctx context.Context, req *model.Request, out *answer.B
 		return err
 	}
 	defer s.Close()
-	d := decoder{stream: s, out: out, ids: answer.NewIDs(req.Messages), prefix: prefix, blocks: map[int]*block{}}
+	out.OnContent(s.Content)
+	d := decoder{stream: s, out: out, ids: answer.NewIDs(req.Messages), names: names, prefix: prefix, blocks: map[int]*block{}}
 	for !out.Stopped() {
 		e, err := s.Next()
 		if err != nil {
-			return s.Fail(err)
+			return exchange.Used(s.Fail(err), d.usage)
 		}
-		done, err := d.event(e.Data)
+		done, err := d.event(e)
 		if err != nil {
-			return err
+			return exchange.Used(err, d.usage)
 		}
 		if done {
 			s.Complete()
@@ -184,3 +199,6 @@ func (p *Provider) stream(ctx context.Context, req *model.Request, out *answer.B
 	}
 	return nil
 }
+
+// Name implements [model.Named].
+func (p *Provider) Name() string { return p.name }

@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"strings"
 
+	"github.com/flue-go/flue/internal/sse"
 	"github.com/flue-go/flue/model"
 	"github.com/flue-go/flue/model/internal/answer"
+	"github.com/flue-go/flue/model/internal/dialect"
 	"github.com/flue-go/flue/model/internal/exchange"
 )
 
@@ -14,12 +16,14 @@ type decoder struct {
 	stream *exchange.Stream
 	out    *answer.Builder
 	ids    *answer.IDs
+	names  *dialect.Names
 	prefix string // fingerprint of the request, kept with thinking blocks
 
 	blocks map[int]*block // by the provider's index
 	order  []*block       // as they started
 	usage  model.Usage
 	stop   model.StopReason
+	reason string // for stop, as it came
 	model  string
 }
 
@@ -33,10 +37,16 @@ type block struct {
 }
 
 // event handles one event. It reports whether the answer is complete.
-func (d *decoder) event(data []byte) (done bool, err error) {
+//
+// Servers that offer the same API report a failure by the event's name alone, or
+// as nothing but an error.
+func (d *decoder) event(ev sse.Event) (done bool, err error) {
 	var e streamEvent
-	if err := json.Unmarshal(data, &e); err != nil {
+	if err := json.Unmarshal(ev.Data, &e); err != nil && ev.Name != "error" {
 		return false, d.stream.Malformed("event is not valid JSON: %v", err)
+	}
+	if e.Type == "" {
+		e.Type = ev.Name
 	}
 	switch e.Type {
 	case "message_start":
@@ -55,13 +65,17 @@ func (d *decoder) event(data []byte) (done bool, err error) {
 	case "message_delta":
 		d.count(e.Usage)
 		if e.Delta.StopReason != "" {
-			d.stop = stopReason(e.Delta.StopReason)
+			d.stop, d.reason = stopReason(e.Delta.StopReason), e.Delta.StopReason
 		}
 	case "message_stop":
 		d.finish()
 		return true, nil
 	case "error":
-		return false, d.stream.Rejected(data)
+		return false, d.stream.Rejected(ev.Data)
+	case "":
+		if len(e.Error) > 0 && string(e.Error) != "null" {
+			return false, d.stream.Rejected(ev.Data)
+		}
 	}
 	return false, nil // a ping, or an event of a later version of the API
 }
@@ -91,7 +105,7 @@ func (d *decoder) start(e streamEvent) error {
 		b.out.Opaque = seal(b.raw, d.prefix)
 	case "tool_use":
 		b.out = d.out.Open(model.ToolCall)
-		b.out.CallID, b.out.Name = d.ids.Take(s.ID), s.Name
+		b.out.CallID, b.out.Name = d.ids.Take(s.ID), d.names.Name(s.Name)
 		if input := string(s.Input); input != "{}" && input != "null" {
 			b.input = input
 		}
@@ -119,6 +133,7 @@ func (d *decoder) delta(e streamEvent) error {
 	case "signature_delta":
 		kind = model.Reasoning
 		b.signature.WriteString(e.Delta.Signature)
+		d.out.Content()
 	}
 	if kind != b.out.Kind {
 		return d.stream.Malformed("block %d is a %s and got a %s", e.Index, b.out.Kind, e.Delta.Type)
@@ -170,11 +185,12 @@ func (d *decoder) finish() {
 	if d.stop == "" {
 		d.stop = model.StopEnd
 	}
-	d.out.Done(model.Done{Stop: d.stop, Usage: d.usage, Model: d.model})
+	d.out.Done(model.Done{Stop: d.stop, Reason: d.reason, Usage: d.usage, Model: d.model})
 }
 
 // count takes over the counts that are present; each one is a total so far.
 func (d *decoder) count(u streamUsage) {
+	before := d.usage
 	for _, c := range []struct {
 		to   *int
 		from *int
@@ -188,6 +204,9 @@ func (d *decoder) count(u streamUsage) {
 		if c.from != nil {
 			*c.to = *c.from
 		}
+	}
+	if d.usage != before {
+		d.out.Content()
 	}
 }
 

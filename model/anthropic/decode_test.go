@@ -54,6 +54,11 @@ func TestDecode(t *testing.T) {
 			model.StopEnd,
 		},
 		{
+			"types in the events' names alone", "event: content_block_start\n" + lines(`{"index":0,"content_block":{"type":"text","text":"a"}}`) + "event: message_stop\n" + lines(`{}`),
+			[]model.Block{{Kind: model.Text, Text: "a"}},
+			model.StopEnd,
+		},
+		{
 			"thinking without a signature is not kept", lines(`{"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":"hm"}}`, `{"type":"content_block_stop","index":0}`, stop),
 			[]model.Block{{Kind: model.Reasoning, Text: "hm"}},
 			model.StopEnd,
@@ -100,10 +105,21 @@ func TestDecodeFailures(t *testing.T) {
 		class        model.Class
 		part         string
 	}{
-		{"overloaded", lines(text, `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`), model.Retryable, "Overloaded"},
+		{"overloaded", lines(text, `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`), model.Overloaded, "Overloaded"},
+		{
+			"overloaded within a call", lines(`{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"1","name":"t","input":{}}}`, `{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{\"a"}}`,
+				`{"type":"ping"}`, `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`), model.Overloaded, "Overloaded",
+		},
 		{"invalid", lines(`{"type":"error","error":{"type":"invalid_request_error","message":"no"}}`), model.Invalid, "no"},
 		{"overflow", lines(`{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 9"}}`), model.Overflow, "too long"},
 		{"key", lines(`{"type":"error","error":{"type":"permission_error","message":"no"}}`), model.Auth, "no"},
+		{"named by the event alone", "event: error\n" + lines(`{"error":{"type":"authentication_error","message":"bad key"}}`), model.Auth, "bad key"},
+		{"named, and no object", "event: error\n" + lines(`{"message":"prompt is too long: 9"}`), model.Overflow, "too long"},
+		{"named, and no JSON", lines(text) + "event: error\n" + lines(`content filtering policy`), model.Filtered, "content filtering policy"},
+		{"nothing but an error", lines(text, `{"error":{"message":"prompt is too long: 9","code":400}}`), model.Overflow, "too long"},
+		{"nothing but an error, with a status", lines(`{"error":{"message":"no","code":401}}`), model.Auth, "no"},
+		{"nothing but an error's words", lines(`{"error":"overloaded"}`), model.Overloaded, "overloaded"},
+		{"no error", lines(text, `{"error":null}`), model.Retryable, "cut"},
 		{"starts twice", lines(text, text), model.Retryable, "starts twice"},
 		{"grows without a start", lines(`{"type":"content_block_delta","index":1,"delta":{"type":"text_delta","text":"a"}}`), model.Retryable, "without a start"},
 		{"stops without a start", lines(`{"type":"content_block_stop","index":1}`), model.Retryable, "without a start"},
@@ -118,6 +134,35 @@ func TestDecodeFailures(t *testing.T) {
 				t.Errorf("error = %v, want class %s and %q", err, tt.class, tt.part)
 			}
 		})
+	}
+}
+
+// Counts are totals so far, wherever they come; a count that is absent changes
+// nothing.
+func TestUsage(t *testing.T) {
+	const stop = `{"type":"message_stop"}`
+	start := func(usage string) string {
+		return `{"type":"message_start","message":{"model":"m","usage":` + usage + `}}`
+	}
+	delta := func(usage string) string {
+		return `{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":` + usage + `}`
+	}
+	for name, tt := range map[string]struct {
+		stream string
+		want   model.Usage
+	}{
+		"start and end":      {lines(start(`{"input_tokens":9,"cache_read_input_tokens":5,"cache_creation_input_tokens":3,"output_tokens":1}`), delta(`{"output_tokens":7}`), stop), model.Usage{Input: 9, Output: 7, CacheRead: 5, CacheWrite: 3}},
+		"all at the end":     {lines(delta(`{"input_tokens":9,"output_tokens":7,"cache_read_input_tokens":5}`), stop), model.Usage{Input: 9, Output: 7, CacheRead: 5}},
+		"corrected":          {lines(start(`{"input_tokens":100,"output_tokens":1}`), delta(`{"input_tokens":9,"output_tokens":4}`), delta(`{"output_tokens":7}`), stop), model.Usage{Input: 9, Output: 7}},
+		"null":               {lines(start(`null`), delta(`null`), stop), model.Usage{}},
+		"null counts":        {lines(start(`{"input_tokens":9,"cache_read_input_tokens":null}`), delta(`{"output_tokens":7,"output_tokens_details":null}`), stop), model.Usage{Input: 9, Output: 7}},
+		"details":            {lines(start(`{"input_tokens":9}`), delta(`{"output_tokens":7,"output_tokens_details":{"thinking_tokens":6}}`), stop), model.Usage{Input: 9, Output: 7, Reasoning: 6}},
+		"an end without any": {lines(start(`{"input_tokens":9,"output_tokens":2}`), stop), model.Usage{Input: 9, Output: 2}},
+	} {
+		got, err := receive(t, tt.stream, modeltest.Hello())
+		if err != nil || got.Done.Usage != tt.want {
+			t.Errorf("%s: usage %+v, %v; want %+v", name, got.Done, err, tt.want)
+		}
 	}
 }
 
@@ -330,6 +375,23 @@ func BenchmarkStream(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
+		}
+	}
+}
+
+// What the provider has said before an answer broke off stands in the error.
+func TestUsageOfAFailure(t *testing.T) {
+	const start = `{"type":"message_start","message":{"model":"claude","usage":{"input_tokens":900,"cache_read_input_tokens":4000,"output_tokens":2}}}`
+	want := model.Usage{Input: 900, CacheRead: 4000, Output: 2}
+	for name, stream := range map[string]string{
+		"cut":       lines(start),
+		"failed":    lines(start, `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`),
+		"malformed": lines(start, `{"type":"content_block_stop","index":7}`),
+	} {
+		_, err := receive(t, stream, modeltest.Hello())
+		var failed *model.Error
+		if !errors.As(err, &failed) || failed.Usage != want {
+			t.Errorf("%s: %v with the usage %+v, want %+v", name, err, failed.Usage, want)
 		}
 	}
 }

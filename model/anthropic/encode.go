@@ -9,33 +9,42 @@ import (
 	"strings"
 
 	"github.com/flue-go/flue/model"
+	"github.com/flue-go/flue/model/internal/claude"
+	"github.com/flue-go/flue/model/internal/dialect"
 	"github.com/flue-go/flue/model/internal/history"
 )
 
-// Limits of the API on what a history may hold.
-const (
-	maxToolName = 128
-	maxCallID   = 128
-)
+// maxCallID is the API's limit on the id of a call.
+const maxCallID = 128
+
+// imageLimits are the API's limits on images. It counts 5 MB of an image in base64,
+// and a request may have 32 MB in all.
+var imageLimits = history.ImageLimits{Bytes: 5 << 20 / 4 * 3, Side: 8000, Count: 100, Total: 20 << 20, Many: 20, ManySide: 2000}
 
 // encode returns the body for req, and the fingerprint that the thinking blocks
 // of its answer are tied to.
-func (p *Provider) encode(req *model.Request) (body []byte, prefix string, err error) {
+func (p *Provider) encode(req *model.Request, names *dialect.Names) (body []byte, prefix string, err error) {
 	if req.Model == "" {
 		return nil, "", p.invalid("the request names no model")
 	}
 	if len(req.Messages) == 0 {
 		return nil, "", p.invalid("the request has no messages")
 	}
-	t := traitsOf(req.Model)
-	messages := history.Normalize(req.Messages)
-	tools := p.tools(req, messages)
+	t := claude.TraitsOf(req.Model)
+	messages := imageLimits.Apply(history.Normalize(req.Messages))
+	tools := p.tools(req, messages, names)
 	r := request{Model: req.Model, Stream: true, Tools: tools.all()}
+	switch {
+	case len(r.Tools) == 0:
+		r.standIn(messages, names)
+	case req.ToolsOff:
+		r.ToolChoice = &toolChoice{Type: "none"}
+	}
 	if strings.TrimSpace(req.System) != "" {
 		r.System = []*textBlock{{Type: "text", Text: req.System}}
 	}
-	c := converter{origin: model.Origin{Provider: p.name, Model: req.Model}, loads: tools.loads}
-	if t.bound {
+	c := converter{origin: model.Origin{Provider: p.name, Model: req.Model}, names: names, loads: tools.loads}
+	if t.Bound {
 		c.read = sha256.New()
 		c.read.Write(encode([]any{r.System, tools.loaded}))
 	}
@@ -64,6 +73,7 @@ func encode(v any) json.RawMessage {
 // A converter builds the messages of a request from a normalized history.
 type converter struct {
 	origin   model.Origin      // whose thinking blocks can be sent
+	names    *dialect.Names    // of the tools
 	loads    map[string][]tool // what is still to be loaded, by the call whose result does it
 	messages []message
 
@@ -141,7 +151,7 @@ func (c *converter) assistant(m model.Message) []any {
 			own = own && (c.read == nil || history.Blank(b.Arguments) || history.Object(json.RawMessage(b.Arguments)) != nil)
 			content = append(content, &toolUseBlock{
 				Type: "tool_use", ID: history.SafeID(b.CallID, maxCallID, true),
-				Name: history.SafeName(b.Name, maxToolName), Input: history.Arguments(b.Arguments),
+				Name: c.names.Alias(b.Name), Input: history.Arguments(b.Arguments),
 			})
 		}
 		answered = len(content)
@@ -158,7 +168,7 @@ func unseal(raw json.RawMessage, prefix string) json.RawMessage {
 	if len(raw) == 0 || json.Unmarshal(raw, &o) != nil || o.Prefix != prefix && prefix != "" {
 		return nil
 	}
-	return history.Object(o.Block)
+	return history.Verbatim(o.Block)
 }
 
 // fingerprint identifies what the model has read before the message that is

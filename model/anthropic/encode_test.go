@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -205,6 +206,8 @@ func TestThinking(t *testing.T) {
 		{name: "4.6, high", model: "claude-sonnet-4-6", level: high, thinking: summarized, effort: "high", max: 8192},
 		{name: "4.6 has no xhigh", model: "claude-opus-4-6", level: xhigh, thinking: summarized, effort: "high", max: 8192},
 		{name: "4.7, xhigh", model: "claude-opus-4-7", level: xhigh, thinking: summarized, effort: "xhigh", max: 8192},
+		{name: "4.6, max", model: "claude-opus-4-6", level: model.ThinkingMax, thinking: summarized, effort: "max", max: 8192},
+		{name: "haiku has neither", model: "claude-haiku-5-5", level: model.ThinkingMax, thinking: summarized, effort: "high", max: 8192},
 		{name: "4.7, off although not listed", model: "claude-opus-4-7", level: off, levels: levels{low, high}, thinking: `{"type":"disabled"}`, max: 8192},
 		{name: "4.7, default", model: "claude-opus-4-7", max: 8192},
 		{name: "gateway id", model: "us.anthropic.claude-opus-4-7-v1:0", level: medium, thinking: summarized, effort: "medium", max: 8192},
@@ -268,5 +271,47 @@ func TestNoBudgetInATurnBegunWithoutThinking(t *testing.T) {
 		if asks := bytes.Contains(sent(t, anthropic.Config{}, req), []byte("budget_tokens")); asks != tt.asks {
 			t.Errorf("%s: asks for a budget = %v, want %v", tt.name, asks, tt.asks)
 		}
+	}
+}
+
+// The cache is marked at the ends of what the next request begins with, and
+// nowhere else; the API takes four marks.
+func TestCacheMarks(t *testing.T) {
+	own := model.Origin{Provider: "anthropic", Model: "claude-sonnet-4-5"}
+	var body struct {
+		System, Tools []struct {
+			CacheControl any `json:"cache_control"`
+		}
+		Messages []struct {
+			Role    string
+			Content []struct {
+				CacheControl any `json:"cache_control"`
+			}
+		}
+	}
+	if err := json.Unmarshal(sent(t, anthropic.Config{}, modeltest.Conversation(own, nil)), &body); err != nil {
+		t.Fatal(err)
+	}
+	var marked []string
+	for i, b := range body.System {
+		if b.CacheControl != nil {
+			marked = append(marked, fmt.Sprintf("system %d of %d", i+1, len(body.System)))
+		}
+	}
+	for i, b := range body.Tools {
+		if b.CacheControl != nil {
+			marked = append(marked, fmt.Sprintf("tool %d of %d", i+1, len(body.Tools)))
+		}
+	}
+	for i, m := range body.Messages {
+		for k, b := range m.Content {
+			if b.CacheControl != nil {
+				marked = append(marked, fmt.Sprintf("%s %d of %d, block %d of %d", m.Role, i+1, len(body.Messages), k+1, len(m.Content)))
+			}
+		}
+	}
+	want := []string{"system 1 of 1", "tool 2 of 2", "user 5 of 7, block 1 of 1", "user 7 of 7, block 2 of 2"}
+	if diff := cmp.Diff(want, marked); diff != "" {
+		t.Errorf("marks (-want +got):\n%s", diff)
 	}
 }

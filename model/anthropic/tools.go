@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/flue-go/flue/model"
+	"github.com/flue-go/flue/model/internal/dialect"
 	"github.com/flue-go/flue/model/internal/history"
 )
 
@@ -23,24 +24,24 @@ func (s toolSet) all() []tool { return slices.Concat(s.loaded, s.deferred) }
 // A tool that came in the middle of the conversation is deferred where that is
 // possible: its definition is then no part of what the model reads before the
 // first message, and what is cached of that stays valid.
-func (p *Provider) tools(req *model.Request, messages []model.Message) toolSet {
+func (p *Provider) tools(req *model.Request, messages []model.Message, names *dialect.Names) toolSet {
 	offered := history.OrderTools(req.Tools, messages)
 	var s toolSet
 	if p.official && req.Info.DeferredTools {
-		s = divide(offered, loadable(offered, messages))
+		s = p.divide(offered, names, loadable(offered, messages))
 	}
 	if len(s.loaded) == 0 { // the API refuses a request in which all tools are deferred
-		s = divide(offered, nil)
+		s = p.divide(offered, names, nil)
 	}
 	return s
 }
 
-// divide defers those of offered that are named.
-func divide(offered []model.Tool, names map[string]bool) toolSet {
+// divide defers those of offered that are listed.
+func (p *Provider) divide(offered []model.Tool, names *dialect.Names, deferred map[string]bool) toolSet {
 	s := toolSet{loads: map[string][]tool{}}
 	for _, o := range offered {
-		t := definition(o)
-		if !names[o.Name] {
+		t := tool{Name: names.Alias(o.Name), Description: o.Description, InputSchema: p.schemas.Convert(o).Schema}
+		if !deferred[o.Name] {
 			s.loaded = append(s.loaded, t)
 			continue
 		}
@@ -51,12 +52,21 @@ func divide(offered []model.Tool, names map[string]bool) toolSet {
 	return s
 }
 
-func definition(t model.Tool) tool {
-	schema := history.Object(t.Schema)
-	if schema == nil {
-		schema = json.RawMessage(`{"type":"object","properties":{}}`)
+// standIn offers a request without tools those that its history calls, and
+// forbids to call any: the API refuses calls in a request that offers nothing.
+func (r *request) standIn(messages []model.Message, names *dialect.Names) {
+	seen := map[string]bool{}
+	for _, m := range messages {
+		for _, b := range m.Blocks {
+			if name := names.Alias(b.Name); b.Kind == model.ToolCall && !seen[name] {
+				seen[name] = true
+				r.Tools = append(r.Tools, tool{Name: name, InputSchema: json.RawMessage(`{"type":"object","properties":{}}`)})
+			}
+		}
 	}
-	return tool{Name: t.Name, Description: t.Description, InputSchema: schema}
+	if len(r.Tools) > 0 {
+		r.ToolChoice = &toolChoice{Type: "none"}
+	}
 }
 
 // loadable names the tools that a result among messages can load. A failed

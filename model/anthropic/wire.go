@@ -10,6 +10,7 @@ type request struct {
 	System       []*textBlock  `json:"system,omitempty"`
 	Messages     []message     `json:"messages"`
 	Tools        []tool        `json:"tools,omitempty"`
+	ToolChoice   *toolChoice   `json:"tool_choice,omitempty"`
 	Thinking     *thinking     `json:"thinking,omitempty"`
 	OutputConfig *outputConfig `json:"output_config,omitempty"`
 	Stream       bool          `json:"stream"`
@@ -23,6 +24,10 @@ type thinking struct {
 
 type outputConfig struct {
 	Effort string `json:"effort,omitempty"`
+}
+
+type toolChoice struct {
+	Type string `json:"type"`
 }
 
 type tool struct {
@@ -94,6 +99,7 @@ type streamEvent struct {
 	ContentBlock json.RawMessage `json:"content_block"`
 	Delta        streamDelta     `json:"delta"`
 	Usage        streamUsage     `json:"usage"`
+	Error        json.RawMessage `json:"error"`
 }
 
 type streamMessage struct {

@@ -10,8 +10,9 @@
 // The data comes from catwalk (https://github.com/charmbracelet/catwalk), whose
 // MIT licence is in LICENSE.catwalk. To take a newer version, change it in
 // internal/gen/go.mod and run go generate in this directory; which of catwalk's
-// numbers are believed is decided in internal/gen/convert.go. The generator is
-// a module of its own, so that programs do not depend on catwalk.
+// numbers are believed is decided in internal/gen/convert.go, and what is wrong
+// in it is mended in correct.go beside. The generator is a module of its own, so
+// that programs depend neither on catwalk nor on the newer Go that it asks for.
 package catalog
 
 import (
@@ -27,7 +28,7 @@ import (
 	"github.com/flue-go/flue/model"
 )
 
-//go:generate go -C internal/gen run . ../../models.json.gz
+//go:generate env GOTOOLCHAIN=go1.27.3 go -C internal/gen run . ../../models.json.gz
 
 //go:embed models.json.gz
 var compressed string
@@ -48,6 +49,7 @@ type entry struct {
 	Output     float64          `json:"cout"`
 	CacheRead  float64          `json:"cread"`
 	CacheWrite float64          `json:"cwrite"`
+	UpTo       int              `json:"upto"`
 }
 
 // entries are all models. They are read when first asked for, because a program
@@ -142,7 +144,7 @@ func of(provider string) []entry {
 func (e *entry) info() model.Info {
 	return model.Info{
 		Name: cmp.Or(e.Name, e.ID), ContextWindow: e.Window, MaxOutput: e.MaxOutput,
-		Reasoning: e.Reasoning, Levels: slices.Clone(e.Levels), Images: e.Images, DeferredTools: e.Deferred,
-		Cost: model.Cost{Input: e.Input, Output: e.Output, CacheRead: e.CacheRead, CacheWrite: e.CacheWrite},
+		Reasoning: e.Reasoning, Levels: slices.Clone(e.Levels), Images: e.Images, DeferredTools: e.Deferred, Known: true,
+		Cost: model.Cost{Input: e.Input, Output: e.Output, CacheRead: e.CacheRead, CacheWrite: e.CacheWrite, UpTo: e.UpTo},
 	}
 }

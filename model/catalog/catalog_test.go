@@ -18,6 +18,7 @@ import (
 
 func TestLookup(t *testing.T) {
 	adaptive := []model.Thinking{model.ThinkingLow, model.ThinkingMedium, model.ThinkingHigh}
+	most := append(slices.Clone(adaptive), model.ThinkingMax)
 	tests := []struct {
 		name, provider, id string
 		want               model.Info // zero when the model is not there
@@ -30,18 +31,18 @@ func TestLookup(t *testing.T) {
 			Name: "Claude Sonnet 4.5", ContextWindow: 200_000, MaxOutput: 64_000, Reasoning: true, Images: true, DeferredTools: true,
 			Cost: model.Cost{Input: 3, Output: 15, CacheRead: 0.3, CacheWrite: 3.75},
 		}},
-		{"without its date, behind a longer id", "anthropic", "claude-opus-4", model.Info{
-			Name: "Claude Opus 4", ContextWindow: 200_000, MaxOutput: 32_000, Reasoning: true, Images: true,
-			Cost: model.Cost{Input: 15, Output: 75, CacheRead: 1.5, CacheWrite: 18.75},
+		{"added to the source, with a price of short prompts", "anthropic", "claude-haiku-5-5", model.Info{
+			Name: "Claude Haiku 5.5", ContextWindow: 1_000_000, MaxOutput: 128_000, Reasoning: true, Levels: adaptive, Images: true,
+			Cost: model.Cost{Input: 0.1, Output: 0.5, CacheRead: 0.01, CacheWrite: 0.125, UpTo: 100_000},
 		}},
-		{"levels without max", "anthropic", "claude-sonnet-4-6", model.Info{
-			Name: "Claude Sonnet 4.6", ContextWindow: 200_000, MaxOutput: 128_000, Reasoning: true, Levels: adaptive, Images: true, DeferredTools: true,
+		{"levels", "anthropic", "claude-sonnet-4-6", model.Info{
+			Name: "Claude Sonnet 4.6", ContextWindow: 1_000_000, MaxOutput: 128_000, Reasoning: true, Levels: most, Images: true, DeferredTools: true,
 			Cost: model.Cost{Input: 3, Output: 15, CacheRead: 0.3, CacheWrite: 3.75},
 		}},
 		{"price of reading in the place of writing", "openai", "gpt-5.5", model.Info{
 			Name: "GPT-5.5", ContextWindow: 1_050_000, MaxOutput: 128_000, Reasoning: true, Images: true,
-			Levels: append(slices.Clone(adaptive), model.ThinkingXHigh),
-			Cost:   model.Cost{Input: 5, Output: 30, CacheRead: 0.5},
+			Levels: append(append([]model.Thinking{model.ThinkingOff}, adaptive...), model.ThinkingXHigh),
+			Cost:   model.Cost{Input: 5, Output: 30, CacheRead: 0.5, UpTo: 272_000},
 		}},
 		{"named by its id", "openai", "o3", model.Info{
 			Name: "o3", ContextWindow: 200_000, Reasoning: true, Levels: adaptive, Images: true,
@@ -67,6 +68,7 @@ func TestLookup(t *testing.T) {
 			if want := tt.want.Name != ""; ok != want {
 				t.Errorf("found: %v, want %v", ok, want)
 			}
+			tt.want.Known = ok // what the catalog has is known for certain
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Error(diff)
 			}
@@ -96,9 +98,9 @@ func TestDeferredTools(t *testing.T) {
 		}
 	}
 	want := []string{
-		"anthropic/claude-fable-5", "anthropic/claude-mythos-5",
-		"anthropic/claude-opus-4-5-20251101", "anthropic/claude-opus-4-6", "anthropic/claude-opus-4-7", "anthropic/claude-opus-4-8", "anthropic/claude-opus-5",
-		"anthropic/claude-sonnet-4-5-20250929", "anthropic/claude-sonnet-4-6", "anthropic/claude-sonnet-5",
+		"anthropic/claude-fable-5", "anthropic/claude-fable-5-1", "anthropic/claude-mythos-5", "anthropic/claude-mythos-5-1",
+		"anthropic/claude-opus-4-5-20251101", "anthropic/claude-opus-4-6", "anthropic/claude-opus-4-7", "anthropic/claude-opus-4-8", "anthropic/claude-opus-5", "anthropic/claude-opus-5-5",
+		"anthropic/claude-sonnet-4-5-20250929", "anthropic/claude-sonnet-4-6", "anthropic/claude-sonnet-5", "anthropic/claude-sonnet-5-5",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -178,7 +180,13 @@ func checkInfo(t *testing.T, spec string, m model.Info) {
 			t.Errorf("%s costs %+v", spec, m.Cost)
 		}
 	}
-	if m.Cost.CacheRead != 0 && m.Cost.CacheRead >= m.Cost.Input || m.Cost.CacheWrite != 0 && m.Cost.CacheWrite <= m.Cost.Input {
+	if (m.Cost.Input > 0) != (m.Cost.Output > 0) && m.Cost.Output > 0 || m.Cost.Output > 20*m.Cost.Input {
+		t.Errorf("%s has prices of input and output that do not fit: %+v", spec, m.Cost)
+	}
+	if m.Cost.UpTo < 0 || m.ContextWindow > 0 && m.Cost.UpTo >= m.ContextWindow || m.Cost.Input == 0 && m.Cost.UpTo != 0 {
+		t.Errorf("%s has prices for prompts of up to %d tokens and a window of %d", spec, m.Cost.UpTo, m.ContextWindow)
+	}
+	if m.Cost.CacheRead > m.Cost.Input/2 || m.Cost.CacheWrite != 0 && m.Cost.CacheWrite <= m.Cost.Input {
 		t.Errorf("%s has prices of the cache that do not fit that of input: %+v", spec, m.Cost)
 	}
 	if len(m.Levels) > 0 && !m.Reasoning {
@@ -197,12 +205,13 @@ func TestGenerated(t *testing.T) {
 	if os.Getenv("FLUE_REQUIRE_ALL") == "" {
 		t.Skip("set FLUE_REQUIRE_ALL=1 to generate the catalog again and compare; that fetches a module")
 	}
-	if out, err := exec.CommandContext(t.Context(), "go", "-C", "internal/gen", "test", "./...").CombinedOutput(); err != nil {
-		t.Fatalf("testing the generator: %v\n%s", err, out)
-	}
 	path := filepath.Join(t.TempDir(), "models.json.gz")
-	if out, err := exec.CommandContext(t.Context(), "go", "-C", "internal/gen", "run", ".", path).CombinedOutput(); err != nil {
-		t.Fatalf("generating: %v\n%s", err, out)
+	for _, args := range [][]string{{"test", "./..."}, {"run", ".", path}} {
+		cmd := exec.CommandContext(t.Context(), "go", append([]string{"-C", "internal/gen"}, args...)...)
+		cmd.Env = append(os.Environ(), "GOTOOLCHAIN=go1.27.3") // the source asks for a newer Go than programs do
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", args, err, out)
+		}
 	}
 	if !bytes.Equal(unzip(t, path), unzip(t, "models.json.gz")) {
 		t.Error("the data is not what the generator writes: run go generate ./model/catalog")

@@ -22,6 +22,6 @@ func ExampleModels() {
 		fmt.Println(id, info.ContextWindow, info.Levels)
 	}
 	// Output:
-	// deepseek-v4-flash 1000000 [low high]
-	// deepseek-v4-pro 1000000 [low high]
+	// deepseek-v4-flash 1000000 [low high max]
+	// deepseek-v4-pro 1000000 [low high max]
 }

@@ -29,6 +29,12 @@ func TestCollectReportsViolations(t *testing.T) {
 	}
 	done := func(i int, b model.Block) model.Event { return model.BlockDone{Index: i, Block: b} }
 	text := func(s string) model.Block { return model.Block{Kind: model.Text, Text: s} }
+	piece := func(id, name, s string) model.Event {
+		return model.Delta{Kind: model.ToolCall, Text: s, CallID: id, Name: name}
+	}
+	call := func(id, name, arguments string) model.Block {
+		return model.Block{Kind: model.ToolCall, CallID: id, Name: name, Arguments: arguments}
+	}
 	failure := errors.New("failure")
 	tests := []struct {
 		name   string
@@ -45,7 +51,13 @@ func TestCollectReportsViolations(t *testing.T) {
 		{"late delta", []any{delta(0, model.Text, "a"), done(0, text("a")), delta(0, model.Text, "b"), model.Done{}}, "after its end"},
 		{"unfinished block", []any{delta(0, model.Text, "a"), model.Done{}}, "has deltas and no end"},
 		{"empty delta", []any{delta(0, model.Text, ""), failure}, "empty delta"},
-		{"delta of a call", []any{delta(0, model.ToolCall, "{"), failure}, "delta of a tool_call"},
+		{"delta of a result", []any{delta(0, model.ToolResult, "{"), failure}, "delta of a tool_result"},
+		{"call without deltas", []any{done(0, call("1", "a", "{}")), model.Done{}}, ""},
+		{"call with deltas", []any{piece("", "", "{"), piece("1", "a", "}"), done(0, call("1", "a", "{}")), model.Done{}}, ""},
+		{"other arguments", []any{piece("1", "a", "{"), done(0, call("1", "a", "{}")), model.Done{}}, "its arguments are"},
+		{"other id", []any{piece("1", "a", "{}"), done(0, call("2", "a", "{}")), model.Done{}}, "its deltas were of"},
+		{"other name", []any{piece("1", "a", "{"), piece("1", "b", "}"), failure}, "another of"},
+		{"text of a call", []any{model.Delta{Kind: model.Text, Text: "a", CallID: "1"}, failure}, "names the call"},
 		{"two kinds", []any{delta(0, model.Text, "a"), delta(0, model.Reasoning, "b"), failure}, "has a delta of reasoning"},
 		{"another kind in the end", []any{delta(0, model.Reasoning, "a"), done(0, text("a")), model.Done{}}, "had deltas of reasoning"},
 		{"call without an id", []any{done(0, model.Block{Kind: model.ToolCall}), model.Done{}}, "no id"},

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -32,6 +33,7 @@ func (r *runner) exchange(t *testing.T, x Exchange) {
 	t.Run("Cancel", func(t *testing.T) { r.cancel(t, x, parts) })
 	t.Run("Break", func(t *testing.T) { r.leave(t, x, parts, complete) })
 	t.Run("Silence", func(t *testing.T) { r.silence(t, x, parts, complete) })
+	t.Run("Pings", func(t *testing.T) { r.pings(t, x, parts, complete) })
 	t.Run("SlowConsumer", func(t *testing.T) { r.slowConsumer(t, x, parts, complete) })
 }
 
@@ -207,6 +209,41 @@ func (r *runner) silence(t *testing.T, x Exchange, parts [][]byte, complete int)
 		r.answer(func(w http.ResponseWriter, req *http.Request) {
 			send(w, bytes.Join(parts[:i+1], nil))
 			hold(t, req, left)
+		})
+		_, err := Collect(t, p.Stream(t.Context(), x.Request))
+		wantClass(t, err, model.Retryable)
+		gone(t, left)
+	}
+}
+
+// pings tests that a server that says only that it is there is given up.
+func (r *runner) pings(t *testing.T, x Exchange, parts [][]byte, complete int) {
+	if len(r.Pings) == 0 {
+		t.Skip("the suite has no pings")
+	}
+	p := r.New(Settings{BaseURL: r.server.URL, APIKey: Key, Client: r.client, ContentTimeout: idle})
+	for _, n := range []int{0, 1, len(parts) / 2} {
+		if len(bytes.Join(parts[:n], nil)) >= complete {
+			continue
+		}
+		left := make(chan struct{})
+		r.answer(func(w http.ResponseWriter, req *http.Request) {
+			defer close(left)
+			send(w, bytes.Join(parts[:n], nil))
+			flush := http.NewResponseController(w)
+			tick := time.NewTicker(idle / 10)
+			defer tick.Stop()
+			_, _ = io.Copy(io.Discard, req.Body) // or the server does not look at the connection
+			for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+				select {
+				case <-req.Context().Done():
+					return
+				case <-tick.C:
+					_, _ = w.Write(r.Pings)
+					_ = flush.Flush()
+				}
+			}
+			t.Error("the provider does not close the connection")
 		})
 		_, err := Collect(t, p.Stream(t.Context(), x.Request))
 		wantClass(t, err, model.Retryable)

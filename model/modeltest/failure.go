@@ -36,10 +36,13 @@ func wantClass(t *testing.T, err error, class model.Class) {
 func (r *runner) failures(t *testing.T) {
 	all := r.Failures
 	for class, statuses := range map[model.Class][]int{
-		model.Retryable: {408, 409, 425, 429, 500, 502, 503, 504, 529},
-		model.Overflow:  {413},
-		model.Auth:      {401, 403},
-		model.Invalid:   {400, 404, 405, 422},
+		model.Retryable:   {408, 409, 425, 500, 502, 503, 504},
+		model.RateLimited: {429},
+		model.Overloaded:  {529},
+		model.Quota:       {402},
+		model.Overflow:    {413},
+		model.Auth:        {401, 403},
+		model.Invalid:     {400, 404, 405, 422},
 	} {
 		for _, status := range statuses {
 			all = append(all, Failure{Name: fmt.Sprintf("bare %d", status), Status: status, Class: class})
@@ -47,9 +50,9 @@ func (r *runner) failures(t *testing.T) {
 	}
 	all = append(all,
 		Failure{Name: "echoed key", Status: 401, Body: "no such key: " + Key, Class: model.Auth, Message: "no such key"},
-		Failure{Name: "retry after seconds", Status: 429, Header: map[string]string{"Retry-After": "7"}, Class: model.Retryable, RetryAfter: 7 * time.Second},
+		Failure{Name: "retry after seconds", Status: 429, Header: map[string]string{"Retry-After": "7"}, Class: model.RateLimited, RetryAfter: 7 * time.Second},
 		Failure{Name: "retry after milliseconds", Status: 503, Header: map[string]string{"Retry-After-Ms": "250"}, Class: model.Retryable, RetryAfter: 250 * time.Millisecond},
-		Failure{Name: "retry after a very long time", Status: 503, Header: map[string]string{"Retry-After": "9999999999"}, Class: model.Retryable, RetryAfter: time.Hour},
+		Failure{Name: "retry after a very long time", Status: 503, Header: map[string]string{"Retry-After": "9999999999"}, Class: model.Retryable, RetryAfter: 24 * time.Hour},
 		Failure{Name: "redirect", Status: 307, Header: map[string]string{"Location": "/elsewhere"}, Class: model.Invalid},
 		Failure{Name: "a web page", Status: 200, Header: map[string]string{"Content-Type": "text/html"}, Body: "<html></html>", Class: model.Invalid},
 		Failure{Name: "endless body", Status: 500, Body: strings.Repeat("x", 4<<20), Class: model.Retryable},

@@ -34,15 +34,29 @@ type Suite struct {
 
 	// Failures are refusals beside those that every provider is tested with.
 	Failures []Failure
+
+	// Pings is what the service sends as a sign of life while it has nothing to
+	// say, if it does. A provider must not wait for ever because of them.
+	Pings []byte
+
+	// Rules returns what the service would refuse of a request, given its body;
+	// package rules has them for the APIs of several services. Requests with
+	// random histories are held to them, if they are set.
+	Rules func(body []byte) []string
+
+	// Origins are what New's provider takes for its own in those histories: its
+	// name with each model that it treats in another way.
+	Origins []model.Origin
 }
 
 // Settings are what a provider under test must take over.
 type Settings struct {
-	BaseURL      string        // http://127.0.0.1:port, without a path
-	APIKey       string        // must not appear in any error
-	Client       *http.Client  // sends the requests
-	IdleTimeout  time.Duration // bounds the silence within an answer; zero means the default
-	FirstTimeout time.Duration // bounds the wait for an answer's first byte; zero means the default
+	BaseURL        string        // http://127.0.0.1:port, without a path
+	APIKey         string        // must not appear in any error
+	Client         *http.Client  // sends the requests
+	IdleTimeout    time.Duration // bounds the silence within an answer; zero means the default
+	FirstTimeout   time.Duration // bounds the wait for an answer's first byte; zero means the default
+	ContentTimeout time.Duration // bounds the waits between pieces of content, whatever else comes; zero means the default
 }
 
 // An Exchange is a request and the recorded answer to it.
@@ -108,6 +122,8 @@ func Run(t *testing.T, s Suite) {
 	t.Run("Connection", r.connection)
 	t.Run("Request", func(t *testing.T) { r.request(t, first) })
 	t.Run("LateTools", func(t *testing.T) { r.lateTools(t, first) })
+	t.Run("Prefix", func(t *testing.T) { r.prefix(t, first) })
+	t.Run("Histories", r.histories)
 	t.Run("Concurrent", func(t *testing.T) { r.concurrent(t, first) })
 }
 
@@ -132,7 +148,7 @@ func Collect(t testing.TB, stream iter.Seq2[model.Event, error]) (Answer, error)
 	var a Answer
 	var failure error
 	texts := map[int]*strings.Builder{}
-	kinds := map[int]model.BlockKind{}
+	firsts := map[int]model.Delta{}
 	for e, err := range stream {
 		if failure != nil || a.Done != nil {
 			t.Errorf("the stream goes on after its end: %#v, %v", e, err)
@@ -148,9 +164,9 @@ func Collect(t testing.TB, stream iter.Seq2[model.Event, error]) (Answer, error)
 		a.Events = append(a.Events, e)
 		switch e := e.(type) {
 		case model.Delta:
-			a.delta(t, e, texts, kinds)
+			a.delta(t, e, texts, firsts)
 		case model.BlockDone:
-			a.block(t, e, texts, kinds)
+			a.block(t, e, texts, firsts)
 		case model.Done:
 			a.Done = &e
 			for i := range texts {
@@ -168,37 +184,48 @@ func Collect(t testing.TB, stream iter.Seq2[model.Event, error]) (Answer, error)
 	return a, failure
 }
 
-func (a *Answer) delta(t testing.TB, e model.Delta, texts map[int]*strings.Builder, kinds map[int]model.BlockKind) {
+// delta checks a delta, and keeps its text and the first delta of each block. A
+// call may have its id and name only in later ones, but never others.
+func (a *Answer) delta(t testing.TB, e model.Delta, texts map[int]*strings.Builder, firsts map[int]model.Delta) {
 	t.Helper()
+	first := firsts[e.Index]
 	switch {
-	case e.Kind != model.Text && e.Kind != model.Reasoning:
+	case e.Kind != model.Text && e.Kind != model.Reasoning && e.Kind != model.ToolCall:
 		t.Errorf("delta of a %s block", e.Kind)
+	case e.Kind != model.ToolCall && (e.CallID != "" || e.Name != ""):
+		t.Errorf("delta of a %s block names the call %q of %q", e.Kind, e.CallID, e.Name)
 	case e.Index < len(a.Blocks):
 		t.Errorf("delta of block %d after its end", e.Index)
 	case e.Text == "":
 		t.Errorf("empty delta of block %d", e.Index)
 	case texts[e.Index] == nil:
-		texts[e.Index], kinds[e.Index] = &strings.Builder{}, e.Kind
-	case kinds[e.Index] != e.Kind:
-		t.Errorf("block %d is a %s block and has a delta of %s", e.Index, kinds[e.Index], e.Kind)
+		texts[e.Index], firsts[e.Index] = &strings.Builder{}, e
+	case first.Kind != e.Kind:
+		t.Errorf("block %d is a %s block and has a delta of %s", e.Index, first.Kind, e.Kind)
+	case other(first.CallID, e.CallID) || other(first.Name, e.Name):
+		t.Errorf("a delta of block %d is of the call %q of %q, another of %q of %q", e.Index, first.CallID, first.Name, e.CallID, e.Name)
 	}
 	if texts[e.Index] != nil {
 		texts[e.Index].WriteString(e.Text)
 	}
 }
 
-func (a *Answer) block(t testing.TB, e model.BlockDone, texts map[int]*strings.Builder, kinds map[int]model.BlockKind) {
+// other reports whether what was known before is another now.
+func other(before, now string) bool { return before != "" && before != now }
+
+func (a *Answer) block(t testing.TB, e model.BlockDone, texts map[int]*strings.Builder, firsts map[int]model.Delta) {
 	t.Helper()
 	if e.Index != len(a.Blocks) {
 		t.Errorf("block %d ends, want block %d", e.Index, len(a.Blocks))
 	}
 	a.Blocks = append(a.Blocks, e.Block)
-	deltas := ""
+	deltas, streamed := "", false
 	if b := texts[e.Index]; b != nil {
-		deltas = b.String()
-		if kinds[e.Index] != e.Block.Kind {
-			t.Errorf("block %d is a %s block and had deltas of %s", e.Index, e.Block.Kind, kinds[e.Index])
-		}
+		deltas, streamed = b.String(), true
+	}
+	first := firsts[e.Index]
+	if streamed && first.Kind != e.Block.Kind {
+		t.Errorf("block %d is a %s block and had deltas of %s", e.Index, e.Block.Kind, first.Kind)
 	}
 	switch e.Block.Kind {
 	case model.Text, model.Reasoning:
@@ -208,6 +235,12 @@ func (a *Answer) block(t testing.TB, e model.BlockDone, texts map[int]*strings.B
 	case model.ToolCall:
 		if e.Block.CallID == "" {
 			t.Errorf("call %d has no id", e.Index)
+		}
+		if streamed && deltas != e.Block.Arguments {
+			t.Errorf("deltas of block %d add up to %q, its arguments are %q", e.Index, deltas, e.Block.Arguments)
+		}
+		if other(first.CallID, e.Block.CallID) || other(first.Name, e.Block.Name) {
+			t.Errorf("call %d is %q of %q, its deltas were of %q of %q", e.Index, e.Block.CallID, e.Block.Name, first.CallID, first.Name)
 		}
 	default:
 		t.Errorf("an answer cannot hold a %s block", e.Block.Kind)

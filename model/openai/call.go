@@ -27,11 +27,12 @@ func (d *decoder) call(t toolDelta) {
 		}
 		d.calls = append(d.calls, c)
 	}
-	if c.id == "" {
+	if c.id == "" && t.ID != "" {
 		c.id = t.ID
+		c.out.CallID = d.ids.Take(t.ID)
 	}
 	if c.out.Name == "" { // some servers repeat the name with each piece
-		c.out.Name = t.Function.Name
+		c.out.Name = d.names.Name(t.Function.Name)
 	}
 	if len(t.ExtraContent) > 0 && string(t.ExtraContent) != "null" {
 		c.out.Opaque = encode(opaque{ExtraContent: t.ExtraContent})

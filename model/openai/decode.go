@@ -7,6 +7,7 @@ import (
 	"github.com/flue-go/flue/internal/sse"
 	"github.com/flue-go/flue/model"
 	"github.com/flue-go/flue/model/internal/answer"
+	"github.com/flue-go/flue/model/internal/dialect"
 	"github.com/flue-go/flue/model/internal/exchange"
 )
 
@@ -15,17 +16,25 @@ type decoder struct {
 	stream *exchange.Stream
 	out    *answer.Builder
 	ids    *answer.IDs
+	names  *dialect.Names
 
-	open    *answer.Block     // the text or reasoning that is being received
-	details []json.RawMessage // reasoning details that await a block
-	calls   []*call           // in the order in which they began
+	open    *answer.Block // the text or reasoning that is being received
+	details []*detail     // reasoning details that await a block
+	calls   []*call       // in the order in which they began
 
 	usage   model.Usage
+	priced  bool             // the server says what a call costs
+	charged *float64         // what it has said
 	stop    model.StopReason // set once the server says that the answer is whole
+	why     string           // for stop, as it came
 	refused bool
 	ended   bool
 	model   string
 }
+
+// maxCalls bounds the calls of an answer, each piece of which is held against all of
+// them.
+const maxCalls = 4096
 
 // event handles one event.
 func (d *decoder) event(e sse.Event) error {
@@ -38,22 +47,25 @@ func (d *decoder) event(e sse.Event) error {
 		return nil
 	}
 	var c chunk
-	if err := json.Unmarshal(data, &c); err != nil {
+	if err := json.Unmarshal(data, &c); err != nil && e.Name != "error" {
 		return d.stream.Malformed("event is not valid JSON: %v", err)
 	}
+	d.count(c.Usage)
 	if len(c.Error) > 0 && string(c.Error) != "null" || c.Object == "error" || e.Name == "error" {
 		return d.stream.Rejected(data)
 	}
 	if d.model == "" {
 		d.model = c.Model
 	}
-	d.count(c.Usage)
 	for _, ch := range c.Choices {
 		if ch.Index != 0 {
 			continue // more than one was not asked for
 		}
 		d.count(ch.Usage)
 		d.delta(ch.Delta)
+		if len(d.calls) > maxCalls {
+			return d.stream.Malformed("the answer has more than %d calls", maxCalls)
+		}
 		if err := d.reason(ch.FinishReason); err != nil {
 			return err
 		}
@@ -73,6 +85,9 @@ func (d *decoder) delta(dl delta) {
 	}
 	d.append(model.Text, dl.Content.text+dl.Refusal)
 	for _, t := range dl.ToolCalls {
+		if len(d.calls) > maxCalls {
+			return
+		}
 		d.close()
 		d.call(t)
 	}
@@ -96,50 +111,32 @@ func (d *decoder) close() {
 		return
 	}
 	if d.open.Kind == model.Reasoning && len(d.details) > 0 {
-		d.open.Opaque = encode(opaque{ReasoningDetails: d.details})
-		d.details = nil
+		d.open.Opaque = d.kept()
 	}
 	d.out.Close(d.open)
 	d.open = nil
 }
 
-// keep collects reasoning details. A detail that comes in pieces is put
-// together: it has to be sent back as one.
+// keep collects reasoning details.
 func (d *decoder) keep(details []json.RawMessage) {
-	for _, detail := range details {
-		if last := len(d.details) - 1; last >= 0 {
-			if joined := join(d.details[last], detail); joined != nil {
-				d.details[last] = joined
-				continue
-			}
+	for _, raw := range details {
+		d.out.Content()
+		next := newDetail(raw)
+		if last := len(d.details) - 1; last >= 0 && d.details[last].join(next) {
+			continue
 		}
-		d.details = append(d.details, detail)
+		d.details = append(d.details, next)
 	}
 }
 
-// join returns b as the continuation of a, or nil when it is not one: they are
-// pieces of one detail when they have the same type and index and both have a
-// text, or both a summary.
-func join(a, b json.RawMessage) json.RawMessage {
-	var x, y map[string]any
-	if json.Unmarshal(a, &x) != nil || json.Unmarshal(b, &y) != nil || x["type"] != y["type"] || x["index"] != y["index"] {
-		return nil
+// kept returns the details collected, as they have to be sent back.
+func (d *decoder) kept() json.RawMessage {
+	var all []json.RawMessage
+	for _, detail := range d.details {
+		all = append(all, detail.whole())
 	}
-	for _, field := range []string{"text", "summary"} {
-		s, ok := x[field].(string)
-		t, more := y[field].(string)
-		if !ok || !more && y[field] != nil || !more && y["signature"] == nil {
-			continue
-		}
-		for k, v := range y {
-			if v != nil {
-				x[k] = v
-			}
-		}
-		x[field] = s + t
-		return encode(x)
-	}
-	return nil
+	d.details = nil
+	return encode(opaque{ReasoningDetails: all})
 }
 
 // reason takes over the finish reason, which is absent until the end.
@@ -158,6 +155,7 @@ func (d *decoder) reason(s string) error {
 	default:
 		d.stop = model.StopEnd
 	}
+	d.why = s
 	return nil
 }
 
@@ -165,7 +163,9 @@ func (d *decoder) reason(s string) error {
 func (d *decoder) finish() {
 	d.close()
 	for _, c := range d.calls {
-		c.out.CallID = d.ids.Take(c.id)
+		if c.id == "" {
+			c.out.CallID = d.ids.Take("")
+		}
 		d.out.Close(c.out)
 	}
 	if len(d.details) > 0 { // they came after the reasoning, or without any
@@ -175,7 +175,7 @@ func (d *decoder) finish() {
 	if d.refused && d.stop == model.StopEnd {
 		d.stop = model.StopFiltered
 	}
-	d.out.Done(model.Done{Stop: d.stop, Usage: d.usage, Model: d.model})
+	d.out.Done(model.Done{Stop: d.stop, Reason: d.why, Usage: d.usage, Model: d.model, Charged: d.charged})
 }
 
 // count takes over a usage, which is a total so far.
@@ -190,8 +190,43 @@ func (d *decoder) count(u *usage) {
 	if reasoning > 0 && u.Total == u.Prompt+u.Completion+reasoning {
 		output += reasoning // xAI counts them apart
 	}
-	d.usage = model.Usage{
+	total := model.Usage{
 		Input: max(0, u.Prompt-read-write), Output: output,
 		CacheRead: read, CacheWrite: write, Reasoning: reasoning,
 	}
+	if total != d.usage {
+		d.out.Content()
+	}
+	d.usage = total
+	if d.priced {
+		d.charged = u.charged()
+	}
+}
+
+// charged is what the call cost, nil if the server does not say. One that is
+// made with the caller's own key at another service costs what that takes, too.
+func (p price) charged() *float64 {
+	sum := amount(p.Cost)
+	if string(p.OwnKey) != "true" || sum == nil {
+		return sum
+	}
+	var details struct {
+		Upstream json.RawMessage `json:"upstream_inference_cost"`
+	}
+	_ = json.Unmarshal(p.CostDetails, &details) // what cannot be read is not there
+	upstream := amount(details.Upstream)
+	if upstream == nil {
+		return nil
+	}
+	*sum += *upstream
+	return sum
+}
+
+// amount returns a number that is not negative, or nil.
+func amount(raw json.RawMessage) *float64 {
+	var f *float64
+	if json.Unmarshal(raw, &f) != nil || f == nil || *f < 0 {
+		return nil
+	}
+	return f
 }

@@ -74,6 +74,15 @@ func TestDecode(t *testing.T) {
 		{"arguments that are no string", lines(choice(`{"tool_calls":[{"index":0,"id":"1","function":{"name":"a","arguments":{"n":1}}}]}`), finish("tool_calls")), []model.Block{call("a", `{"n":1}`)}, toolUse},
 		{"null arguments", lines(choice(`{"tool_calls":[{"index":0,"id":"1","function":{"name":"a","arguments":null}}]}`), finish("tool_calls")), []model.Block{call("a", "")}, toolUse},
 		{"text after a call", lines(choice(`{"tool_calls":[{"index":0,"id":"1","function":{"name":"a","arguments":"{}"}}]}`), choice(`{"content":"b"}`), finish("tool_calls")), []model.Block{call("a", "{}"), text("b")}, toolUse},
+		{
+			"calls that take turns", lines(
+				choice(`{"tool_calls":[{"index":0,"id":"1","type":"function","function":{"name":"a","arguments":""}}]}`),
+				choice(`{"tool_calls":[{"index":1,"id":"2","type":"function","function":{"name":"b","arguments":"{\"n\""}}]}`),
+				choice(`{"tool_calls":[{"index":0,"function":{"arguments":"{\"n\""}}]}`),
+				choice(`{"tool_calls":[{"index":1,"function":{"arguments":":2}"}},{"index":0,"function":{"arguments":":1}"}}]}`), finish("tool_calls")),
+			[]model.Block{{Kind: model.ToolCall, CallID: "1", Name: "a", Arguments: `{"n":1}`}, {Kind: model.ToolCall, CallID: "2", Name: "b", Arguments: `{"n":2}`}},
+			model.StopToolUse,
+		},
 		{"id and name in each piece", lines(
 			choice(`{"tool_calls":[{"index":0,"id":"1","function":{"name":"a","arguments":"{\"n\""}}]}`),
 			choice(`{"tool_calls":[{"index":0,"id":"1","function":{"name":"a","arguments":":1}"}}]}`),
@@ -91,6 +100,7 @@ func TestDecode(t *testing.T) {
 			choice(`{"tool_calls":[{"function":{"name":"a","arguments":"{\"n\""}}]}`),
 			choice(`{"tool_calls":[{"function":{"arguments":":1}"}}]}`), finish("tool_calls")), []model.Block{call("a", `{"n":1}`)}, toolUse},
 		{"huge index", lines(choice(`{"tool_calls":[{"index":2000000000,"id":"1","function":{"name":"a","arguments":"{}"}}]}`), finish("tool_calls")), []model.Block{call("a", "{}")}, toolUse},
+		{"what Azure's filter says apart", lines(choice(`{"content":"a"}`), `{"choices":[{"content_filter_offsets":{"check_offset":44},"content_filter_results":{},"finish_reason":null,"index":0}],"created":0,"id":"","model":"","object":""}`, finish("stop")), []model.Block{text("a")}, stop},
 		{"broken after the reason", lines(choice(`{"content":"a"}`), finish("stop")) + "data: {oops\n\n", []model.Block{text("a")}, stop},
 		{"cut after the reason", lines(choice(`{"content":"a"}`), finish("stop")) + "data: {\"usa", []model.Block{text("a")}, stop},
 	}
@@ -116,9 +126,11 @@ func TestDecodeFailures(t *testing.T) {
 		class        model.Class
 		part         string
 	}{
-		{"error object", lines(choice(`{"content":"a"}`), `{"error":{"message":"overloaded","type":"server_error"}}`), model.Retryable, "overloaded"},
+		{"error within a call", lines(choice(`{"tool_calls":[{"index":0,"id":"1","function":{"name":"a","arguments":"{\"n"}}]}`), `{"error":{"message":"Service overloaded","code":503}}`), model.Overloaded, "overloaded"},
+		{"error object", lines(choice(`{"content":"a"}`), `{"error":{"message":"overloaded","type":"server_error"}}`), model.Overloaded, "overloaded"},
 		{"numbered error", lines(`{"error":{"code":401,"message":"no credits"}}`), model.Auth, "no credits"},
 		{"error event", "event: error\n" + lines(`{"message":"gone"}`), model.Retryable, "gone"},
+		{"error event that is no JSON", "event: error\n" + lines(`Service overloaded`), model.Overloaded, "overloaded"},
 		{"vLLM", lines(`{"object":"error","message":"This model's maximum context length is 10","code":400}`), model.Overflow, "maximum context"},
 		{"reason error", lines(choice(`{"content":"a"}`), finish("error"), "[DONE]"), model.Retryable, `"error"`},
 		{"reason network_error", lines(finish("network_error")), model.Retryable, "network_error"},
@@ -277,5 +289,45 @@ func BenchmarkStream(b *testing.B) {
 				b.Fatal(err)
 			}
 		}
+	}
+}
+
+// What the provider has said before an answer broke off stands in the error.
+func TestUsageOfAFailure(t *testing.T) {
+	used := `"usage":{"prompt_tokens":4900,"completion_tokens":2,"total_tokens":4902,"prompt_tokens_details":{"cached_tokens":4000}}`
+	begun := `{"choices":[{"index":0,"delta":{"content":"a"}}],` + used + `}`
+	for name, stream := range map[string]string{
+		"cut":                      lines(begun),
+		"failed":                   lines(begun, `{"error":{"message":"overloaded"}}`),
+		"counted with what failed": lines(`{"error":{"message":"overloaded"},` + used + `}`),
+		"given up":                 lines(begun, finish("error")),
+	} {
+		_, err := receive(t, stream, modeltest.Hello())
+		wantUsage(t, name, err)
+	}
+}
+
+// What the server says of a response that failed is used stands in the error.
+func TestUsageOfAFailedResponse(t *testing.T) {
+	used := `"usage":{"input_tokens":4900,"output_tokens":2,"input_tokens_details":{"cached_tokens":4000}}`
+	begun := `{"type":"response.in_progress","response":{` + used + `}}`
+	for name, stream := range map[string]string{
+		"cut":       lines(begun),
+		"failed":    lines(`{"type":"response.failed","response":{"status":"failed","error":{"code":"server_error","message":"gone"},` + used + `}}`),
+		"no reason": lines(`{"type":"response.failed","response":{"status":"failed",` + used + `}}`),
+	} {
+		client, _ := play(stream)
+		p := openai.NewResponses(openai.Config{APIKey: "sk-test", Client: client})
+		_, err := modeltest.Collect(t, p.Stream(t.Context(), modeltest.Hello()))
+		wantUsage(t, name, err)
+	}
+}
+
+func wantUsage(t *testing.T, name string, err error) {
+	t.Helper()
+	want := model.Usage{Input: 900, CacheRead: 4000, Output: 2}
+	var failed *model.Error
+	if !errors.As(err, &failed) || failed.Usage != want {
+		t.Errorf("%s: %#v, want the usage %+v", name, err, want)
 	}
 }

@@ -1,13 +1,21 @@
-// Package openai speaks the OpenAI Chat Completions API, and with it to the
-// many servers that offer the same API.
+// Package openai speaks two APIs of OpenAI: Responses, and Chat Completions,
+// which many other servers offer too.
 //
-//	p := openai.New(openai.Config{APIKey: key})
+//	p := openai.NewResponses(openai.Config{APIKey: key})
+//	azure := openai.NewResponses(openai.Config{Name: "azure", BaseURL: "https://my-resource.openai.azure.com", APIKey: key})
 //	local := openai.New(openai.Config{Name: "ollama", BaseURL: "http://127.0.0.1:11434/v1"})
 //
-// What the codec preserves, and how failures are classified, is in
-// docs/providers.md.
+// OpenAI's own models belong on Responses: only there do they reason while tools
+// are offered, and remember between the calls what they reasoned. What the codecs
+// preserve, and how failures are classified, is in docs/providers.md.
 //
-// # Reasoning
+// # Responses
+//
+// Nothing is kept at the server: each request carries the whole conversation and
+// says store: false. What a model has reasoned comes encrypted, and goes back to
+// the model that wrote it, in its place and byte for byte.
+//
+// # Chat Completions
 //
 // Reasoning that a server streams beside the text becomes Reasoning blocks. The
 // API has no place for it in a later request, so it is not sent back, with three
@@ -17,8 +25,8 @@
 // holds Gemini's thought signature.
 //
 // OpenAI's own models from GPT-5.2 on refuse to reason in this API when tools
-// are offered. They are asked not to: a request with tools sends the effort
-// "none" to api.openai.com.
+// are offered. They are asked not to: a request with tools sends them the effort
+// "none".
 package openai
 
 import (
@@ -29,20 +37,32 @@ import (
 
 	"github.com/flue-go/flue/model"
 	"github.com/flue-go/flue/model/internal/answer"
+	"github.com/flue-go/flue/model/internal/dialect"
 	"github.com/flue-go/flue/model/internal/exchange"
 )
 
 // DefaultBaseURL is the address of OpenAI's own API.
 const DefaultBaseURL = "https://api.openai.com/v1"
 
-// Config configures a [Provider]. Only APIKey is needed to reach OpenAI.
+// Config configures a [Provider] or a [Responses]. Only APIKey is needed to reach OpenAI.
 type Config struct {
 	// BaseURL is where the API is, with the version but without the
-	// /chat/completions that is added to it. Default: [DefaultBaseURL].
+	// /responses or /chat/completions that is added to it. For Azure OpenAI the
+	// address of the resource is enough. Default: [DefaultBaseURL].
 	BaseURL string
 
-	// APIKey is sent as a bearer token. It may be empty for a local server.
+	// APIKey is sent as a bearer token, and to Azure OpenAI as an api-key. It
+	// may be empty for a local server.
 	APIKey string
+
+	// Token is asked for a bearer token before each call, in place of APIKey.
+	// Microsoft Entra ID's are of the scope https://cognitiveservices.azure.com/.default.
+	Token model.TokenSource
+
+	// APIVersion is for Azure OpenAI's older, dated API, such as "2024-10-21".
+	// There, Chat Completions has an address for each deployment, which is
+	// named like the model. Default: the API that is called v1.
+	APIVersion string
 
 	// Name is the provider's name in errors and in the origin of messages: the
 	// name under which it is registered and that specifiers begin with. What a
@@ -56,7 +76,8 @@ type Config struct {
 	Client *http.Client
 
 	// IdleTimeout bounds the silence within an answer. It runs only while the
-	// codec waits for the server, not while the consumer is busy. Default: 2 minutes.
+	// codec waits for the server, not while the consumer is busy. Default: 2
+	// minutes, and 5 for a Responses, whose models may reason in silence.
 	IdleTimeout time.Duration
 
 	// FirstTimeout bounds the wait for the first byte of an answer, which for
@@ -64,9 +85,20 @@ type Config struct {
 	// minutes, or IdleTimeout if that is longer.
 	FirstTimeout time.Duration
 
+	// ContentTimeout bounds the waits within an answer in which the server sends
+	// nothing but signs of life, such as pings, taken together until there is
+	// content again. Default: 15 minutes, and 30 for a
+	// Responses, or IdleTimeout if that is longer.
+	ContentTimeout time.Duration
+
 	// Headers are added to each request, and replace the codec's own headers of
 	// the same name.
 	Headers map[string]string
+
+	// Server says which service or program answers, where its address does not.
+	// It decides about what the server does in its own way, such as the names of
+	// fields. Default: [ServerByAddress].
+	Server Server
 
 	// MaxTokens sends the limit of an answer as max_tokens, for servers that do
 	// not know max_completion_tokens. Servers that are known to need it get it
@@ -81,63 +113,35 @@ type Config struct {
 	// PromptCacheKey sends the request's CacheKey as prompt_cache_key.
 	// OpenAI gets it without being told; other servers may refuse the field.
 	PromptCacheKey bool
+
+	// CacheKeyHeader names a header in which the request's CacheKey is sent, for
+	// servers that keep a conversation in one place by it. Fireworks, OpenRouter
+	// and xAI get theirs without being told.
+	CacheKeyHeader string
+
+	// StrictTools asks the server to hold the model to the schema of each tool,
+	// where its form of schemas can say it: an object with other properties than
+	// those listed, for example, it cannot. A property that may be absent is then
+	// asked for as one that may be null, and its null means that it is absent.
+	StrictTools bool
+
+	// Summary says whether the Responses API is asked to sum up what a model
+	// reasons, which is all that it shows of it. Default: [SummaryAuto].
+	Summary Summary
 }
 
 // A Provider streams answers of the Chat Completions API. It is safe for
 // concurrent use.
-type Provider struct {
-	name     string
-	official bool // the server is OpenAI's own
-	config   Config
-	endpoint exchange.Endpoint
-	err      error // a flaw of the Config, reported by each call
-}
+type Provider struct{ service }
 
-var _ model.Provider = (*Provider)(nil)
+var (
+	_ model.Provider     = (*Provider)(nil)
+	_ model.LossReporter = (*Provider)(nil)
+)
 
 // New returns a Provider. A flawed Config is reported by the first call, as a
 // [model.Error] of class Invalid.
-func New(c Config) *Provider {
-	if c.Name == "" {
-		c.Name = "openai"
-	}
-	if c.BaseURL == "" {
-		c.BaseURL = DefaultBaseURL
-	}
-	own := map[string]string{}
-	if c.APIKey != "" {
-		own["Authorization"] = "Bearer " + c.APIKey
-	}
-	header := exchange.Header(own, c.Headers)
-	p := &Provider{name: c.Name}
-	u, err := exchange.ParseBase(c.BaseURL, "chat/completions")
-	if err != nil {
-		p.err = p.invalid(err.Error())
-		return p
-	}
-	switch u.Hostname() {
-	case "api.openai.com":
-		p.official = true
-		c.PromptCacheKey = true
-		if header.Get("Authorization") == "" {
-			p.err = &model.Error{Provider: c.Name, Class: model.Auth, Message: "no API key; set OPENAI_API_KEY, or APIKey in the provider's Config"}
-		}
-	case "api.deepseek.com", "api.moonshot.ai", "api.moonshot.cn":
-		c.MaxTokens, c.ReplayReasoning = true, true
-	case "api.mistral.ai":
-		c.MaxTokens = true
-	}
-	p.config = c
-	p.endpoint = exchange.Endpoint{
-		Provider: c.Name, URL: u, Header: header, Client: exchange.NewClient(c.Client),
-		Secrets: exchange.Secrets(header), IdleTimeout: c.IdleTimeout, FirstTimeout: c.FirstTimeout,
-	}
-	return p
-}
-
-func (p *Provider) invalid(message string) error {
-	return &model.Error{Provider: p.name, Class: model.Invalid, Message: message}
-}
+func New(c Config) *Provider { return &Provider{newService(c, chatPath)} }
 
 // Stream implements [model.Provider].
 func (p *Provider) Stream(ctx context.Context, req *model.Request) iter.Seq2[model.Event, error] {
@@ -154,19 +158,17 @@ func (p *Provider) Stream(ctx context.Context, req *model.Request) iter.Seq2[mod
 const epilogue = 5 * time.Second
 
 func (p *Provider) stream(ctx context.Context, req *model.Request, out *answer.Builder) error {
-	if p.err != nil {
-		return p.err
-	}
-	body, err := p.encode(req)
-	if err != nil {
+	if err := p.check(req); err != nil {
 		return err
 	}
-	s, err := p.endpoint.Open(ctx, body)
+	names := dialect.OpenAINames().Names(req.Tools, req.Messages)
+	s, err := p.open(ctx, req, p.encode(req, names))
 	if err != nil {
 		return err
 	}
 	defer s.Close()
-	d := decoder{stream: s, out: out, ids: answer.NewIDs(req.Messages)}
+	out.OnContent(s.Content)
+	d := decoder{stream: s, out: out, ids: answer.NewIDs(req.Messages), names: names, priced: p.quirks.tellsCost}
 	for !out.Stopped() {
 		e, err := s.Next()
 		if err == nil {
@@ -176,7 +178,7 @@ func (p *Provider) stream(ctx context.Context, req *model.Request, out *answer.B
 		}
 		switch {
 		case d.stop == "" && err != nil:
-			return err
+			return exchange.Used(err, d.usage)
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case d.ended || err != nil:

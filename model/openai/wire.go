@@ -11,13 +11,20 @@ type request struct {
 	Model               string        `json:"model"`
 	Messages            []message     `json:"messages"`
 	Tools               []tool        `json:"tools,omitempty"`
+	ToolChoice          string        `json:"tool_choice,omitempty"`
 	Stream              bool          `json:"stream"`
 	StreamOptions       streamOptions `json:"stream_options"`
 	Store               *bool         `json:"store,omitempty"`
 	MaxCompletionTokens int           `json:"max_completion_tokens,omitempty"`
 	MaxTokens           int           `json:"max_tokens,omitempty"`
 	ReasoningEffort     string        `json:"reasoning_effort,omitempty"`
+	ReasoningFormat     string        `json:"reasoning_format,omitempty"`
+	Thinking            *thinking     `json:"thinking,omitempty"`
 	PromptCacheKey      string        `json:"prompt_cache_key,omitempty"`
+}
+
+type thinking struct {
+	Type string `json:"type"`
 }
 
 type streamOptions struct {
@@ -33,12 +40,14 @@ type function struct {
 	Name        string          `json:"name"`
 	Description string          `json:"description,omitempty"`
 	Parameters  json.RawMessage `json:"parameters"`
+	Strict      bool            `json:"strict,omitempty"`
 }
 
 // message holds as Content a string, a list of parts, or nil for an assistant
 // message that has calls only.
 type message struct {
 	Role             string            `json:"role"`
+	Name             string            `json:"name,omitempty"`
 	Content          any               `json:"content"`
 	ReasoningContent *string           `json:"reasoning_content,omitempty"`
 	ReasoningDetails []json.RawMessage `json:"reasoning_details,omitempty"`
@@ -47,9 +56,10 @@ type message struct {
 }
 
 type part struct {
-	Type     string    `json:"type"`
-	Text     string    `json:"text,omitempty"`
-	ImageURL *imageURL `json:"image_url,omitempty"`
+	Type         string        `json:"type"`
+	Text         string        `json:"text,omitempty"`
+	ImageURL     *imageURL     `json:"image_url,omitempty"`
+	CacheControl *cacheControl `json:"cache_control,omitempty"`
 }
 
 type imageURL struct {
@@ -117,6 +127,16 @@ type usage struct {
 	} `json:"completion_tokens_details"`
 	CacheHit int `json:"prompt_cache_hit_tokens"` // DeepSeek
 	Cached   int `json:"cached_tokens"`           // Moonshot
+
+	price
+}
+
+// price is what a call cost, in the usage of a server that says so; see charged.
+// Elsewhere it may be anything.
+type price struct {
+	Cost        json.RawMessage `json:"cost"`
+	OwnKey      json.RawMessage `json:"is_byok"`
+	CostDetails json.RawMessage `json:"cost_details"`
 }
 
 // content is text, which a few servers send as a list of parts, with reasoning

@@ -119,8 +119,8 @@ func Step(req *model.Request) int {
 }
 
 // LastUser returns the text of the last user message. It passes over what the
-// runtime says by itself: that an answer was cut and is to go on, and that the
-// agent's tools or instructions have changed.
+// runtime says by itself: that an answer was cut and is to go on, that the agent's
+// tools or instructions have changed, and what was said before, in a summary.
 func LastUser(req *model.Request) string {
 	for i := len(req.Messages) - 1; i >= 0; i-- {
 		if m := req.Messages[i]; m.Role == model.RoleUser && !resumes(m) && !narrates(m) {
@@ -134,8 +134,10 @@ func LastUser(req *model.Request) string {
 func resumes(m model.Message) bool { return isSignal(m, "stream_interrupted", "stream_continued") }
 
 // narrates reports whether m is the runtime's word that what the agent declares
-// has changed.
-func narrates(m model.Message) bool { return isSignal(m, "resources", "instructions") }
+// has changed, or its summary of what came before.
+func narrates(m model.Message) bool {
+	return isSignal(m, "resources", "instructions") || strings.HasPrefix(texts(m, model.Text), `<compaction type="compaction"`)
+}
 
 func isSignal(m model.Message, types ...string) bool {
 	text := texts(m, model.Text)

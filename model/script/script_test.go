@@ -49,12 +49,12 @@ func TestTurn(t *testing.T) {
 	}
 	deltas := 0
 	for _, e := range got.Events {
-		if _, ok := e.(model.Delta); ok {
+		if d, ok := e.(model.Delta); ok && d.Kind != model.ToolCall {
 			deltas++
 		}
 	}
 	if deltas != 5 {
-		t.Errorf("%d deltas, want one a word", deltas)
+		t.Errorf("%d deltas of text, want one a word", deltas)
 	}
 }
 

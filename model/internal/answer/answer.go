@@ -14,6 +14,7 @@ import (
 // back until the earlier one has ended too. It is not safe for concurrent use.
 type Builder struct {
 	yield   func(model.Event, error) bool
+	content func() // told of each piece; may be nil
 	blocks  []*Block
 	ended   int // blocks before this one were emitted whole
 	stopped bool
@@ -33,26 +34,40 @@ type Block struct {
 // New returns a Builder that emits to yield, the yield function of a Stream.
 func New(yield func(model.Event, error) bool) *Builder { return &Builder{yield: yield} }
 
+// OnContent has f called with each piece of the answer.
+func (b *Builder) OnContent(f func()) { b.content = f }
+
+// Content is for a piece of the answer that is no part of a block's text: a
+// signature, or a count of tokens.
+func (b *Builder) Content() {
+	if b.content != nil {
+		b.content()
+	}
+}
+
 // Stopped reports whether the consumer has left. Nothing is emitted after that.
 func (b *Builder) Stopped() bool { return b.stopped }
+
+// Begun reports whether a block was started.
+func (b *Builder) Begun() bool { return len(b.blocks) > 0 }
 
 // Open starts the next block.
 func (b *Builder) Open(kind model.BlockKind) *Block {
 	blk := &Block{Block: model.Block{Kind: kind}, index: len(b.blocks)}
 	b.blocks = append(b.blocks, blk)
+	b.Content()
 	return blk
 }
 
-// Append adds to the text of blk, or to the arguments of a tool call. Text and
-// reasoning are emitted as a delta; a tool call has none.
+// Append adds to the text of blk, or to the arguments of a tool call, and emits
+// the piece as a delta.
 func (b *Builder) Append(blk *Block, s string) {
 	if s == "" || blk.closed {
 		return
 	}
 	blk.text.WriteString(s)
-	if blk.Kind != model.ToolCall {
-		b.emit(model.Delta{Index: blk.index, Kind: blk.Kind, Text: s})
-	}
+	b.Content()
+	b.emit(model.Delta{Index: blk.index, Kind: blk.Kind, Text: s, CallID: blk.CallID, Name: blk.Name})
 }
 
 // Received returns what was appended to blk so far.
@@ -68,6 +83,7 @@ func (b *Builder) Close(blk *Block) {
 		return
 	}
 	blk.closed = true
+	b.Content()
 	if blk.Kind == model.ToolCall {
 		blk.Arguments = blk.text.String()
 	} else {

@@ -43,7 +43,10 @@ func TestBuilderOrdersInterleavedBlocks(t *testing.T) {
 	b.Done(model.Done{Stop: model.StopToolUse})
 
 	want := []model.Event{
+		model.Delta{Index: 2, Kind: model.ToolCall, Text: `{"n":`, CallID: "b"},
 		model.Delta{Index: 0, Kind: model.Text, Text: "he"},
+		model.Delta{Index: 1, Kind: model.ToolCall, Text: "{}", CallID: "a"},
+		model.Delta{Index: 2, Kind: model.ToolCall, Text: "2}", CallID: "b"},
 		model.Delta{Index: 0, Kind: model.Text, Text: "llo"},
 		model.BlockDone{Index: 0, Block: model.Block{Kind: model.Text, Text: "hello"}},
 		model.BlockDone{Index: 1, Block: model.Block{Kind: model.ToolCall, CallID: "a", Arguments: "{}"}},

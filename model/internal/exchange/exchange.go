@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"mime"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -23,8 +24,9 @@ import (
 
 // Defaults of an Endpoint.
 const (
-	DefaultIdleTimeout  = 2 * time.Minute
-	DefaultFirstTimeout = 5 * time.Minute
+	DefaultIdleTimeout    = 2 * time.Minute
+	DefaultFirstTimeout   = 5 * time.Minute
+	DefaultContentTimeout = 15 * time.Minute
 )
 
 const (
@@ -32,8 +34,12 @@ const (
 	maxFailure = 64 << 10  // bytes read of an answer that reports a failure
 )
 
-// errSilent is the cause with which a call is ended when its server is silent.
-var errSilent = errors.New("the server went silent")
+// The causes with which a call is ended when its server is silent, or says
+// nothing but that it is there.
+var (
+	errSilent  = errors.New("the server went silent")
+	errDrought = errors.New("the server sent no content")
+)
 
 // An Endpoint is where calls go. It is safe for concurrent use; its fields must
 // not change after the first call.
@@ -43,13 +49,23 @@ type Endpoint struct {
 	Header   http.Header // sent with every call
 	Client   *http.Client
 
+	// Token, if any, is asked before each call for the bearer token to send,
+	// in place of an Authorization in Header. FirstTimeout includes the wait for it.
+	Token model.TokenSource
+
+	// Classify, if any, says what a code of this service's own means. It goes
+	// before the rules for all services; an empty class leaves it to them.
+	Classify func(code string) model.Class
+
 	// Secrets are removed from every message that a server sends back.
 	Secrets []string
 
 	// IdleTimeout bounds each wait for more bytes of an answer that has begun,
-	// FirstTimeout the wait for its first byte. Zero means the default.
-	IdleTimeout  time.Duration
-	FirstTimeout time.Duration
+	// FirstTimeout the wait for its first byte, and ContentTimeout all waits
+	// between pieces of content, whatever else is sent. Zero means the default.
+	IdleTimeout    time.Duration
+	FirstTimeout   time.Duration
+	ContentTimeout time.Duration
 }
 
 // ParseBase checks a base URL and returns the URL of path below it. A trailing
@@ -87,7 +103,8 @@ func (e *Endpoint) Open(ctx context.Context, body []byte) (*Stream, error) {
 	s := &Stream{endpoint: e, parent: ctx}
 	callCtx, cancel := context.WithCancelCause(ctx)
 	s.ctx, s.cancel = callCtx, cancel
-	s.watch = newWatch(orDefault(e.FirstTimeout, max(DefaultFirstTimeout, e.IdleTimeout)), func() { cancel(errSilent) })
+	s.silence = NewWatch(orDefault(e.FirstTimeout, max(DefaultFirstTimeout, e.IdleTimeout)), func() { cancel(errSilent) })
+	s.drought = NewWatch(orDefault(e.ContentTimeout, max(DefaultContentTimeout, e.IdleTimeout)), func() { cancel(errDrought) })
 
 	req, err := http.NewRequestWithContext(callCtx, http.MethodPost, e.URL.String(), bytes.NewReader(body))
 	if err != nil {
@@ -96,9 +113,17 @@ func (e *Endpoint) Open(ctx context.Context, body []byte) (*Stream, error) {
 	}
 	req.Header = e.Header.Clone()
 
-	s.watch.start()
+	s.silence.Start()
+	if err := s.authorize(req); err != nil {
+		defer s.Close()
+		return nil, s.Fail(err)
+	}
+	if name := unsendable(req.Header); name != "" {
+		s.Close()
+		return nil, e.fail(model.Auth, fmt.Sprintf("the header %s has a character that no header can have, such as a line break; look at the key that was set", name), nil)
+	}
 	resp, err := e.Client.Do(req)
-	s.watch.stop()
+	s.silence.Stop()
 	if err != nil {
 		defer s.Close()
 		return nil, s.Fail(err)
@@ -110,6 +135,37 @@ func (e *Endpoint) Open(ctx context.Context, body []byte) (*Stream, error) {
 	}
 	s.events = sse.NewReader(s, 0)
 	return s, nil
+}
+
+// authorize sets the token of the call, when there is a source of tokens.
+func (s *Stream) authorize(req *http.Request) error {
+	e := s.endpoint
+	if e.Token == nil {
+		return nil
+	}
+	token, err := e.Token(req.Context())
+	var own *model.Error
+	var urlErr *url.Error // its text holds the URL, which may hold a key
+	var network net.Error
+	switch {
+	case errors.As(err, &own):
+		return own
+	case errors.As(err, &urlErr):
+		return e.fail(model.Retryable, "no token for the call: "+e.redact(urlErr.Err.Error()), urlErr.Err)
+	case errors.As(err, &network):
+		return e.fail(model.Retryable, "no token for the call: "+e.redact(err.Error()), err)
+	case err != nil:
+		return e.fail(model.Auth, "no token for the call: "+e.redact(err.Error()), err)
+	case strings.TrimSpace(token) == "":
+		return e.fail(model.Auth, "the source of tokens returned an empty one", nil)
+	}
+	token = strings.TrimSpace(token)
+	req.Header.Set("Authorization", "Bearer "+token)
+	call := *e
+	call.Secrets = append([]string{token}, e.Secrets...)
+	longestFirst(call.Secrets)
+	s.endpoint = &call
+	return nil
 }
 
 // admit refuses an answer that is not a stream of events.
@@ -137,9 +193,11 @@ func (s *Stream) admit(resp *http.Response) error {
 	case resp.StatusCode >= 300 && resp.StatusCode < 400:
 		f.message = "redirected elsewhere; set the base URL to the final address"
 	}
+	if after := retryAfter(resp.Header, time.Now()); after > 0 {
+		f.retry = after
+	}
 	failure := s.endpoint.failure(f)
 	failure.Status = resp.StatusCode
-	failure.RetryAfter = retryAfter(resp.Header, time.Now())
 	if id := requestID(resp.Header); id != "" {
 		failure.Message += " (request " + id + ")"
 	}
@@ -185,6 +243,19 @@ func Header(own, configured map[string]string) http.Header {
 	return h
 }
 
+// unsendable returns the name of a header whose value cannot be sent, or nothing.
+// The transport would call that a failure of the connection.
+func unsendable(h http.Header) string {
+	for name, values := range h {
+		for _, v := range values {
+			if strings.ContainsFunc(v, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
+				return name
+			}
+		}
+	}
+	return ""
+}
+
 // Secrets returns what must not appear in a message: the values of the headers
 // that carry credentials.
 func Secrets(h http.Header) []string {
@@ -200,7 +271,12 @@ func Secrets(h http.Header) []string {
 			}
 		}
 	}
-	// The longest first, or a part would be replaced and the rest remain.
-	slices.SortFunc(secrets, func(a, b string) int { return len(b) - len(a) })
+	longestFirst(secrets)
 	return secrets
+}
+
+// longestFirst sorts secrets for redaction: otherwise a part of one would be
+// replaced and the rest remain.
+func longestFirst(secrets []string) {
+	slices.SortFunc(secrets, func(a, b string) int { return len(b) - len(a) })
 }

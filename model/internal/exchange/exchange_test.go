@@ -135,6 +135,76 @@ func TestSlowIsNotSilent(t *testing.T) {
 	})
 }
 
+// A server that sends signs of life and nothing else is given up in the end: the
+// waits for content add up, but not what the consumer does in between.
+func TestOnlySignsOfLife(t *testing.T) {
+	const beat = 20 * time.Second
+	for _, tt := range []struct {
+		name    string
+		content int // every how many events
+		busy    time.Duration
+		limit   time.Duration
+		after   time.Duration // zero: not within an hour
+	}{
+		{"pings for ever", 0, 0, 0, exchange.DefaultContentTimeout},
+		{"pings while the consumer is busy", 0, beat, time.Minute, 0},
+		{"a shorter limit", 0, 0, time.Minute, time.Minute},
+		{"content at times", 10, 0, 0, 0},
+		{"content too seldom", 10, 0, 2 * time.Minute, 2 * time.Minute},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := endpoint(t, func(r *http.Request) (*http.Response, error) {
+					body, w := pipe(r)
+					go func() {
+						for range int(time.Hour / beat) {
+							if _, err := io.WriteString(w, "data: a\n\n"); err != nil {
+								return
+							}
+							select {
+							case <-time.After(beat):
+							case <-r.Context().Done():
+								return
+							}
+						}
+						_ = w.Close()
+					}()
+					return respond(r, 200, "text/event-stream", body), nil
+				})
+				e.ContentTimeout = tt.limit
+				s, err := e.Open(t.Context(), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer s.Close()
+				var waited time.Duration
+				for n := 1; ; n++ {
+					start := time.Now()
+					_, err = s.Next()
+					if waited += time.Since(start); err != nil {
+						break
+					}
+					if tt.content > 0 && n%tt.content == 0 {
+						waited = 0
+						s.Content()
+					}
+					time.Sleep(tt.busy)
+				}
+				if tt.after == 0 {
+					if !errors.Is(err, io.EOF) {
+						t.Errorf("error = %v, want the end of the stream", err)
+					}
+					return
+				}
+				wantError(t, s.Fail(err), model.Retryable, "sent nothing but signs of life for "+tt.after.String())
+				if waited != tt.after {
+					t.Errorf("gave up after %v of waiting, want %v", waited, tt.after)
+				}
+			})
+		})
+	}
+}
+
 func TestContextCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cause := errors.New("submission aborted")
@@ -204,7 +274,7 @@ func TestAnswerThatIsNoStream(t *testing.T) {
 	}{
 		{"web page", 200, "text/html; charset=utf-8", "<html>hello</html>", model.Invalid, "text/html instead of an event stream"},
 		{"json that is no failure", 200, "application/json", `{"choices":[]}`, model.Invalid, "application/json instead of an event stream"},
-		{"failure with a 200", 200, "application/json", `{"error":{"message":"try later","type":"overloaded_error"}}`, model.Retryable, "try later"},
+		{"failure with a 200", 200, "application/json", `{"error":{"message":"try later","type":"overloaded_error"}}`, model.Overloaded, "try later"},
 		{"overflow with a 200", 200, "application/json", `{"error":{"message":"prompt is too long: 9 tokens"}}`, model.Overflow, "prompt is too long"},
 		{"redirect", 307, "text/plain", "", model.Invalid, "redirected"},
 		{"html error page", 502, "text/html", "<html>bad</html>", model.Retryable, "502: bad gateway"},

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,13 +21,15 @@ type failure struct {
 	kind    string
 	code    string
 	message string
+	flagged bool          // a router says that its moderation refused
+	retry   time.Duration // how long to wait, where the body says so
 }
 
 // failure returns the error to report for f.
 func (e *Endpoint) failure(f failure) *model.Error {
 	message := clean(e.redact(f.message))
 	if message == "" {
-		message = strings.TrimSpace(clean(f.kind + " " + f.code))
+		message = strings.TrimSpace(clean(e.redact(f.kind + " " + f.code)))
 	}
 	if message == "" {
 		message = strings.ToLower(http.StatusText(f.status))
@@ -34,30 +37,122 @@ func (e *Endpoint) failure(f failure) *model.Error {
 	if message == "" {
 		message = "the server reported a failure and did not say which"
 	}
-	return &model.Error{Provider: e.Provider, Class: f.class(), Status: f.status, Message: message}
+	return &model.Error{Provider: e.Provider, Class: e.class(f), Status: f.status, Message: message, RetryAfter: f.retry}
+}
+
+// class decides what to do about f.
+func (e *Endpoint) class(f failure) model.Class {
+	if e.Classify != nil {
+		if class := e.Classify(f.code); class != "" {
+			return class
+		}
+	}
+	return f.class()
 }
 
 // class decides what to do about f. What the server says goes before the
 // status: an exhausted quota arrives as a 429, and an overflow as a 400.
 func (f failure) class() model.Class {
 	switch {
-	case f.named("insufficient_quota", "billing_error", "billing_hard_limit_reached", "quota_exceeded"):
-		return model.Invalid
+	case f.spent():
+		return model.Quota
 	case f.overflow():
 		return model.Overflow
-	case f.status == http.StatusUnauthorized || f.status == http.StatusForbidden:
+	case f.filtered():
+		return model.Filtered
+	case f.status == http.StatusUnauthorized, f.status == http.StatusForbidden, f.named("API_KEY_INVALID"):
 		return model.Auth
+	case f.overloaded():
+		return model.Overloaded
+	case f.limited() && f.ofDay():
+		return model.Quota
+	case f.limited():
+		return model.RateLimited
 	case f.status == http.StatusRequestTimeout, f.status == http.StatusConflict, f.status == http.StatusTooEarly,
-		f.status == http.StatusTooManyRequests, f.status >= 500:
+		f.status >= 500, f.named("ABORTED", "CANCELLED"):
 		return model.Retryable
 	case f.status >= 300:
 		return model.Invalid
 	case f.named("authentication_error", "permission_error", "invalid_api_key"):
 		return model.Auth
-	case f.named("invalid_request_error", "not_found_error", "model_not_found", "content_policy_violation", "content_filter"):
+	case f.named("invalid_request_error", "not_found_error", "model_not_found"):
 		return model.Invalid
 	}
 	return model.Retryable // reported inside a stream that had begun well
+}
+
+// spent reports whether what was paid for is used up. The words are looked at
+// only in a refusal: a server that is down may speak of anything.
+func (f failure) spent() bool {
+	if f.status == http.StatusPaymentRequired || f.named("insufficient_quota", "billing_error", "billing_hard_limit_reached",
+		"billing_not_active", "quota_exceeded", "exceeded_current_quota_error", "insufficient_balance", "insufficient_credits", quotaOfDay) {
+		return true
+	}
+	return f.status < 500 && f.says(
+		"credit balance is too low",              // Anthropic
+		"reached your specified api usage limit", // Anthropic
+		"insufficient balance",                   // DeepSeek, Z.ai, MiniMax
+		"insufficient credits",                   // OpenRouter
+		"used all available credits",             // xAI
+		"monthly spending limit",                 // xAI
+	)
+}
+
+// limited reports whether too much was asked for in some time.
+func (f failure) limited() bool {
+	return f.status == http.StatusTooManyRequests ||
+		f.status == 0 && f.named("rate_limit_error", "rate_limit_exceeded", "too_many_requests", "RESOURCE_EXHAUSTED")
+}
+
+// soon is a wait that is worth it for a limit of a day. OpenAI and Groq let the
+// day's allowance come back little by little, so that the next request may be
+// possible in seconds.
+const soon = time.Minute
+
+// ofDay reports whether the limit is that of a day, which waiting does not help
+// against unless the server says that it does.
+func (f failure) ofDay() bool {
+	if f.retry > 0 && f.retry <= soon || f.says("per minute", "per-min", "per min") {
+		return false
+	}
+	return f.says(
+		"per day", // Groq, OpenAI
+		"per-day", // OpenRouter
+	)
+}
+
+// filtered reports whether a content filter refused.
+func (f failure) filtered() bool {
+	if f.flagged || f.named("content_policy_violation", "content_filter", "ResponsibleAIPolicyViolation", "data_inspection_failed") {
+		return true
+	}
+	return f.status < 500 && f.says(
+		"content filtering policy",  // Anthropic
+		"content management policy", // Azure OpenAI
+		"input was flagged",         // OpenRouter
+	)
+}
+
+// says reports whether the message holds one of the phrases, in lower case.
+func (f failure) says(phrases ...string) bool {
+	text := strings.ToLower(f.message)
+	return slices.ContainsFunc(phrases, func(p string) bool { return strings.Contains(text, p) })
+}
+
+// statusOverloaded is what Anthropic and others answer when they have no capacity.
+const statusOverloaded = 529
+
+// overloaded reports whether the server has no capacity, which it says by a name
+// of its own or in the words of a status that alone says less.
+func (f failure) overloaded() bool {
+	switch {
+	case f.status == statusOverloaded, f.named("overloaded_error", "engine_overloaded_error", "server_overloaded"):
+		return true
+	case f.status == http.StatusServiceUnavailable, f.status == http.StatusTooManyRequests, f.status == 0:
+		text := strings.ToLower(f.message)
+		return strings.Contains(text, "overloaded") || strings.Contains(text, "high demand") || strings.Contains(text, "at capacity")
+	}
+	return false
 }
 
 func (f failure) named(names ...string) bool {
@@ -69,14 +164,18 @@ func (f failure) named(names ...string) bool {
 // window is smaller than the request is not, since only a smaller request helps.
 func (f failure) overflow() bool {
 	text := strings.ToLower(f.message)
+	tooLarge := strings.Contains(text, "request too large")
 	switch f.status {
 	case http.StatusRequestEntityTooLarge:
 		return true
 	case http.StatusTooManyRequests:
-		return strings.Contains(text, "request too large")
+		return tooLarge
 	case 0, http.StatusOK, http.StatusBadRequest, http.StatusUnprocessableEntity:
 	default:
 		return false
+	}
+	if tooLarge && f.named("rate_limit_exceeded") { // within a stream
+		return true
 	}
 	if f.named("context_length_exceeded", "exceed_context_size_error", "request_too_large", "model_max_prompt_tokens_exceeded", "string_above_max_length") {
 		return true
@@ -96,6 +195,7 @@ var overflowWords = [...]string{
 	"context length",                       // LM Studio, Ollama
 	"reduce the length of the messages",    // Groq
 	"exceeds the maximum number of tokens", // Gemini
+	"request payload size exceeds",         // Gemini, which counts bytes
 	"exceeded model token limit",           // Moonshot
 	"too many tokens",                      // Cohere
 	"tokens + max_new_tokens",              // text-generation-inference
@@ -140,9 +240,9 @@ func parseDetail(raw json.RawMessage) (failure, bool) {
 		Code     any             `json:"code"`
 		Message  json.RawMessage `json:"message"`
 		Detail   json.RawMessage `json:"detail"`
-		Metadata struct {
-			Raw string `json:"raw"`
-		} `json:"metadata"`
+		Status   any             `json:"status"`
+		Details  json.RawMessage `json:"details"`
+		Metadata json.RawMessage `json:"metadata"`
 	}
 	if json.Unmarshal(raw, &d) != nil {
 		return failure{}, false
@@ -151,13 +251,29 @@ func parseDetail(raw json.RawMessage) (failure, bool) {
 	if f.message == "" {
 		f.message = words(d.Detail)
 	}
-	if d.Metadata.Raw != "" { // a router's copy of what its own provider said
-		f.message += ": " + d.Metadata.Raw
-	}
+	f.router(d.Metadata)
 	if n, err := strconv.Atoi(f.code); err == nil && n >= 400 && n < 600 {
 		f.status = n
 	}
+	f.retry = retryWords(f.message)
+	f.google(scalar(d.Status), d.Details)
 	return f, f != failure{}
+}
+
+// router adds what a router says beside the failure: a copy of what its own
+// provider said, or why its moderation refused.
+func (f *failure) router(metadata json.RawMessage) {
+	var m struct {
+		Raw     json.RawMessage `json:"raw"`
+		Reasons []string        `json:"reasons"`
+	}
+	if json.Unmarshal(metadata, &m) != nil {
+		return
+	}
+	f.flagged = len(m.Reasons) > 0
+	if raw := words(m.Raw); raw != "" {
+		f.message += ": " + raw
+	}
 }
 
 // words returns a string as it is, and any other JSON value as its text.
@@ -201,7 +317,7 @@ func clean(s string) string {
 
 // requestID returns the id under which the provider's support finds the call.
 func requestID(h http.Header) string {
-	for _, name := range []string{"Request-Id", "X-Request-Id"} {
+	for _, name := range []string{"Request-Id", "X-Request-Id", "X-Amzn-Requestid"} {
 		if id := clean(h.Get(name)); id != "" && len(id) <= 128 {
 			return id
 		}
@@ -210,7 +326,7 @@ func requestID(h http.Header) string {
 }
 
 // maxRetryAfter bounds the wait that a server can ask for.
-const maxRetryAfter = time.Hour
+const maxRetryAfter = 24 * time.Hour
 
 // retryAfter reads how long the server asks to wait: in milliseconds, in
 // seconds, or until a date.
@@ -226,6 +342,39 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 		return min(max(at.Sub(now), 0), maxRetryAfter)
 	}
 	return 0
+}
+
+// How servers say in words how long to wait: as a duration of Go's, such as
+// "9m38.016s", or as a number and a word.
+var (
+	retryDuration = regexp.MustCompile(`(?i)(?:try again in|retry after) ((?:[0-9]+(?:\.[0-9]+)?(?:h|m|s|ms))+)\b`)
+	retryPhrase   = regexp.MustCompile(`(?i)(?:try again in|retry after) ([0-9]+(?:\.[0-9]+)?) ?(ms|milliseconds?|s|seconds?|m|minutes?|h|hours?)\b`)
+)
+
+// retryWords reads how long OpenAI, Azure and Groq ask to wait from their words,
+// which are all there is within a stream.
+func retryWords(message string) time.Duration {
+	if m := retryDuration.FindStringSubmatch(message); m != nil {
+		d, err := time.ParseDuration(strings.ToLower(m[1]))
+		if err != nil {
+			return maxRetryAfter // it has the form of one, so it is too long for one
+		}
+		return min(d, maxRetryAfter)
+	}
+	m := retryPhrase.FindStringSubmatch(message)
+	if m == nil {
+		return 0
+	}
+	n, _ := strconv.ParseFloat(m[1], 64) // too large a number is infinite
+	switch unit := strings.ToLower(m[2]); {
+	case unit == "ms" || strings.HasPrefix(unit, "milli"):
+		return wait(n, time.Millisecond)
+	case unit[0] == 'm':
+		return wait(n, time.Minute)
+	case unit[0] == 'h':
+		return wait(n, time.Hour)
+	}
+	return wait(n, time.Second)
 }
 
 // wait is n units within bounds. NaN compares false with everything and is zero.

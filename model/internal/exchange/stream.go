@@ -18,7 +18,8 @@ type Stream struct {
 	parent   context.Context // the caller's
 	ctx      context.Context // ends with the parent, and when the server is silent
 	cancel   context.CancelCauseFunc
-	watch    *watch
+	silence  *Watch // of the wait for more bytes
+	drought  *Watch // of all waits since there was content
 	body     io.ReadCloser
 	events   *sse.Reader
 	begun    bool
@@ -32,19 +33,24 @@ var errTooLong = fmt.Errorf("the answer is larger than %d MiB", maxAnswer>>20)
 // Next returns the next event. Its error is raw; pass it to [Stream.Fail].
 func (s *Stream) Next() (sse.Event, error) { return s.events.Next() }
 
-// Read reads the body. The watch runs only in here: a consumer that takes its
+// Read reads the body. The watches run only in here: a consumer that takes its
 // time must not be taken for a silent server.
 func (s *Stream) Read(p []byte) (int, error) {
 	if s.received > maxAnswer {
 		return 0, errTooLong
 	}
-	s.watch.start()
+	s.silence.Reset()
+	s.silence.Start()
+	if s.begun {
+		s.drought.Start()
+	}
 	n, err := s.body.Read(p)
-	s.watch.stop()
+	s.silence.Stop()
+	s.drought.Stop()
 	s.received += int64(n)
 	if n > 0 && !s.begun {
 		s.begun = true
-		s.watch.limit = orDefault(s.endpoint.IdleTimeout, DefaultIdleTimeout)
+		s.silence.SetLimit(orDefault(s.endpoint.IdleTimeout, DefaultIdleTimeout))
 	}
 	if err != nil {
 		s.err = err
@@ -52,8 +58,12 @@ func (s *Stream) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// Content says that what was read has brought the answer on. Signs of life, such
+// as pings, do not.
+func (s *Stream) Content() { s.drought.Reset() }
+
 // Hurry shortens the wait for more bytes, once only an epilogue is missing.
-func (s *Stream) Hurry(limit time.Duration) { s.watch.limit = min(s.watch.limit, limit) }
+func (s *Stream) Hurry(limit time.Duration) { s.silence.SetLimit(min(s.silence.Limit(), limit)) }
 
 // Fail returns the error to report for err, which ended the call: the cause of
 // the caller's context if that ended, otherwise a *model.Error that says what
@@ -66,7 +76,9 @@ func (s *Stream) Fail(err error) error {
 	case s.parent.Err() != nil:
 		return context.Cause(s.parent)
 	case errors.Is(context.Cause(s.ctx), errSilent):
-		return s.endpoint.fail(model.Retryable, fmt.Sprintf("sent nothing for %v", s.watch.limit), errSilent)
+		return s.endpoint.fail(model.Retryable, fmt.Sprintf("sent nothing for %v", s.silence.Limit()), errSilent)
+	case errors.Is(context.Cause(s.ctx), errDrought):
+		return s.endpoint.fail(model.Retryable, fmt.Sprintf("sent nothing but signs of life for %v", s.drought.Limit()), errDrought)
 	case errors.As(err, &reported):
 		return reported
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
@@ -115,20 +127,6 @@ func (s *Stream) release(drain bool) {
 		_ = s.body.Close()
 	}
 	s.cancel(nil)
-	s.watch.stop()
+	s.silence.Stop()
+	s.drought.Stop()
 }
-
-// A watch calls expire when it runs for longer than its limit.
-type watch struct {
-	limit time.Duration
-	timer *time.Timer
-}
-
-func newWatch(limit time.Duration, expire func()) *watch {
-	w := &watch{limit: limit, timer: time.AfterFunc(limit, expire)}
-	w.timer.Stop()
-	return w
-}
-
-func (w *watch) start() { w.timer.Reset(w.limit) }
-func (w *watch) stop()  { w.timer.Stop() }

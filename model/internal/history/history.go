@@ -8,6 +8,7 @@
 package history
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/flue-go/flue/model"
@@ -29,14 +30,15 @@ const (
 //   - Assistant messages hold reasoning, text and calls, and at least one call or
 //     text that is not blank. Reasoning and blank text are kept, since a codec
 //     may have to know of them; it decides what can be sent.
-//   - Call ids are unique within a message. A message with calls is followed
-//     by one tool message that holds exactly one result for each call, in the
-//     order of the calls. There are no other tool messages.
+//   - Call ids are unique: a call with the id of an earlier one gets another,
+//     which is the same each time. A message with calls is followed by one tool
+//     message that holds exactly one result for each call, in the order of the
+//     calls. There are no other tool messages.
 //   - No text of a user message and no result is blank.
 //
 // The messages given are not changed.
 func Normalize(messages []model.Message) []model.Message {
-	n := normalizer{results: gather(messages)}
+	n := normalizer{results: gather(messages), ids: map[string]int{}}
 	for at, m := range messages {
 		if m.Role == model.RoleAssistant {
 			n.assistant(at, m)
@@ -44,7 +46,10 @@ func Normalize(messages []model.Message) []model.Message {
 			n.user(m)
 		}
 	}
-	if len(n.out) > 0 && n.out[len(n.out)-1].Role == model.RoleAssistant {
+	switch last := len(n.out) - 1; {
+	case last < 0 && len(messages) > 0:
+		n.append(model.RoleUser, text(noContent))
+	case last >= 0 && n.out[last].Role == model.RoleAssistant:
 		n.append(model.RoleUser, text(goOn))
 	}
 	return n.out
@@ -53,6 +58,23 @@ func Normalize(messages []model.Message) []model.Message {
 type normalizer struct {
 	out     []model.Message
 	results results
+	ids     map[string]int // how many calls of an earlier message have the id
+}
+
+// unique returns the id of a call that no earlier one has.
+func (n *normalizer) unique(id string) string {
+	for alias := id; ; {
+		n.ids[id]++
+		if n.ids[id] > 1 || id == "" {
+			alias = id + "_" + strconv.Itoa(n.ids[id])
+		}
+		if alias == id || n.ids[alias] == 0 {
+			if alias != id {
+				n.ids[alias]++
+			}
+			return alias
+		}
+	}
 }
 
 // append adds content to the last message when that is a user message too.
@@ -98,8 +120,10 @@ func (n *normalizer) assistant(at int, m model.Message) {
 				continue
 			}
 			calls[b.CallID] = true
-			kept = append(kept, b)
-			answers = append(answers, n.results.take(at, b.CallID))
+			answer := n.results.take(at, b.CallID)
+			b.CallID = n.unique(b.CallID)
+			answer.CallID = b.CallID
+			kept, answers = append(kept, b), append(answers, answer)
 			sendable = true
 		}
 	}

@@ -26,17 +26,54 @@ func Arguments(raw string) json.RawMessage {
 }
 
 // Object returns raw, compact and cleaned by [CleanJSON], when it is a JSON
-// object that no strict reader refuses: no object in it has a name twice. It
-// returns nil otherwise.
+// object that no strict reader refuses: no object in it has a name twice, and no
+// number is larger than a float64. It returns nil otherwise.
 func Object(raw json.RawMessage) json.RawMessage {
 	if !bytes.HasPrefix(bytes.TrimLeft(raw, " \t\r\n"), []byte("{")) {
 		return nil
 	}
 	var b bytes.Buffer
-	if json.Compact(&b, CleanJSON(raw)) != nil || !jsontext.Value(b.Bytes()).IsValid() {
+	if json.Compact(&b, CleanJSON(raw)) != nil || !jsontext.Value(b.Bytes()).IsValid() || overflows(b.Bytes()) {
 		return nil
 	}
 	return b.Bytes()
+}
+
+// Verbatim returns what a provider has sent to have it back: a JSON object, with
+// its names, numbers and escapes as they came. It returns nil when raw is anything
+// else, or holds text that no request can.
+func Verbatim(raw json.RawMessage) json.RawMessage {
+	clean := CleanJSON(raw)
+	if !bytes.HasPrefix(bytes.TrimLeft(clean, " \t\r\n"), []byte("{")) || !bytes.Equal(clean, raw) || !json.Valid(clean) {
+		return nil
+	}
+	return raw
+}
+
+// overflows reports whether a number in compact JSON is larger than a float64,
+// which some readers refuse and others make infinite.
+func overflows(compact []byte) bool {
+	const maxDigits = 300 // with fewer and no exponent a number cannot be
+	for i := 0; i < len(compact); i++ {
+		switch c := compact[i]; {
+		case c == '"':
+			for i++; compact[i] != '"'; i++ {
+				if compact[i] == '\\' {
+					i++
+				}
+			}
+		case c >= '0' && c <= '9':
+			n := bytes.IndexAny(compact[i:], ",]}")
+			digits := compact[i : i+max(n, 0)]
+			if len(digits) > maxDigits || bytes.ContainsAny(digits, "eE") {
+				if _, err := strconv.ParseFloat(string(digits), 64); err != nil {
+					return true
+				}
+			}
+			i += max(n, 1) - 1
+		}
+	}
+	return false
 }
 
 // CleanJSON returns JSON text in which every string is valid Unicode: bytes that
@@ -97,21 +134,6 @@ func SafeID(id string, limit int, strict bool) string {
 	}
 	sum := sha256.Sum256([]byte(id))
 	return "call_" + hex.EncodeToString(sum[:12])
-}
-
-// SafeName returns the name of a called tool in the alphabet that providers
-// accept, which a name that the model made up need not follow.
-func SafeName(name string, limit int) string {
-	name = strings.Map(func(r rune) rune {
-		if unsafe(r) {
-			return '_'
-		}
-		return r
-	}, name)
-	if name == "" {
-		return "unknown"
-	}
-	return name[:min(len(name), limit)]
 }
 
 func unsafe(r rune) bool {

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	"charm.land/catwalk/pkg/catwalk"
 )
@@ -26,6 +27,7 @@ type entry struct {
 	Output     float64  `json:"cout,omitempty"`
 	CacheRead  float64  `json:"cread,omitempty"`
 	CacheWrite float64  `json:"cwrite,omitempty"`
+	UpTo       int64    `json:"upto,omitempty"`
 }
 
 // names maps catwalk's provider ids to ours where they differ.
@@ -36,12 +38,15 @@ var names = map[catwalk.InferenceProvider]string{
 	catwalk.InferenceProviderBedrock:  "amazon-bedrock",
 }
 
-// convert returns the models sorted by provider and id. Two of the same id are
+// convert returns the models, and more, sorted by provider and id. Two of the same id are
 // an error, since nothing says which is right.
-func convert(providers []catwalk.Provider) ([]entry, error) {
-	var entries []entry
+func convert(providers []catwalk.Provider, more ...entry) ([]entry, error) {
+	entries := slices.Clone(more)
 	for _, p := range providers {
 		for _, m := range p.Models {
+			if elsewhere(p.ID, m.ID) {
+				continue
+			}
 			entries = append(entries, convertModel(p.ID, m))
 		}
 	}
@@ -71,8 +76,22 @@ func convertModel(p catwalk.InferenceProvider, m catwalk.Model) entry {
 	if m.Name != m.ID {
 		e.Name = m.Name
 	}
+	if e.Output > maxRatio*e.Input {
+		e.unpriced()
+	}
+	correct(&e)
 	return e
 }
+
+// elsewhere reports whether a service offers a model in another API than the one
+// that the provider of its name speaks: Vertex AI has Claude in Anthropic's.
+func elsewhere(p catwalk.InferenceProvider, id string) bool {
+	return p == catwalk.InferenceProviderVertexAI && strings.HasPrefix(id, "claude-")
+}
+
+// maxRatio bounds how much more output costs than input. A model whose prices
+// are further apart has one of them from another seller.
+const maxRatio = 20
 
 // guessed are the context windows that catwalk gives to a provider's models
 // when it knows none.
@@ -139,15 +158,15 @@ func maxOutput(p catwalk.InferenceProvider, m catwalk.Model) int64 {
 }
 
 // levels are the reasoning levels that a request may name. A level that package
-// model has no name for, such as max, is left out: it must not stand for
-// another that the model might refuse.
+// model has no name for is left out: it must not stand for another that the
+// model might refuse.
 func levels(m catwalk.Model) []string {
 	var ls []string
 	for _, l := range m.ReasoningLevels {
 		switch l {
 		case "none":
 			l = "off"
-		case "minimal", "low", "medium", "high", "xhigh":
+		case "minimal", "low", "medium", "high", "xhigh", "max":
 		default:
 			continue
 		}
@@ -206,15 +225,16 @@ var readFirst = map[catwalk.InferenceProvider]bool{
 // cachePrices returns the prices of reading from and writing to the cache.
 // Catwalk means them by CostPer1MOutCached and CostPer1MInCached, in this
 // order, but has them swapped or repeated for many models. They are told apart
-// by the rule that reading costs less than plain input and writing more; a
-// price that does not fit is taken to be unknown.
+// by the rule that reading costs at most half of plain input and writing more; a
+// price that does not fit is taken to be unknown. It may be that of keeping a
+// cache for an hour.
 func cachePrices(p catwalk.InferenceProvider, m catwalk.Model) (read, write float64) {
 	in, out := round(m.CostPer1MIn), round(m.CostPer1MOut)
 	a, b := price(p, m.CostPer1MOutCached), price(p, m.CostPer1MInCached)
 	if readFirst[p] {
 		a, b = b, a
 	}
-	isRead := func(c float64) bool { return c > 0 && c < in }
+	isRead := func(c float64) bool { return c > 0 && c <= in/2 }
 	// The price of output stands in the place of either for some.
 	isWrite := func(c float64) bool { return in > 0 && c > in && c != out }
 	if !isRead(a) && isRead(b) {

@@ -21,6 +21,7 @@ func TestCachePrices(t *testing.T) {
 		{"read in the place of write", "openai", 5, 30, 0.5, 0, 0.5, 0},
 		{"swapped", "opencode-zen", 10, 50, 1, 12.5, 1, 12.5},
 		{"swapped, both below input", "minimax", 0.6, 2.4, 0.12, 0.375, 0.12, 0},
+		{"keeping in the place of reading", "gemini", 1.5, 9, 1, 0, 0, 0},
 		{"read twice", "openai", 1.25, 10, 0.125, 0.125, 0.125, 0},
 		{"output in the place of read", "gemini", 0.75, 3.75, 0.075, 3.75, 0.075, 0},
 		{"input and output repeated", "qiniucloud", 0.29, 1.17, 0.29, 1.17, 0, 0},
@@ -79,8 +80,8 @@ func TestLevels(t *testing.T) {
 		have   []string
 		want   []string
 	}{
-		{"all", true, []string{"none", "minimal", "low", "medium", "high", "xhigh"}, []string{"off", "minimal", "low", "medium", "high", "xhigh"}},
-		{"max has no name here", true, []string{"low", "high", "max"}, []string{"low", "high"}},
+		{"all", true, []string{"none", "minimal", "low", "medium", "high", "xhigh", "max"}, []string{"off", "minimal", "low", "medium", "high", "xhigh", "max"}},
+		{"some have no name here", true, []string{"low", "high", "ultra"}, []string{"low", "high"}},
 		{"repeated", true, []string{"low", "low"}, []string{"low"}},
 		{"does not reason", false, []string{"low"}, nil},
 		{"none listed", true, nil, nil},

@@ -29,7 +29,7 @@ func main() {
 // write writes the data file. The same version of catwalk gives the same
 // content, and with the same version of Go the same bytes.
 func write(path string) error {
-	entries, err := convert(embedded.GetAll())
+	entries, err := convert(embedded.GetAll(), added...)
 	if err != nil {
 		return err
 	}

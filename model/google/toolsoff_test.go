@@ -1,0 +1,29 @@
+package google_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/flue-go/flue/model"
+	"github.com/flue-go/flue/model/modeltest"
+	"github.com/flue-go/flue/model/modeltest/rules"
+)
+
+// Tools that must not be called are sent, and forbidden.
+func TestToolsOff(t *testing.T) {
+	req := modeltest.Conversation(model.Origin{Provider: "google", Model: "m"}, nil)
+	on := string(sent(t, req))
+	req.ToolsOff = true
+	off := string(sent(t, req))
+	if strings.Contains(on, "toolConfig") || !strings.Contains(off, `"toolConfig":{"functionCallingConfig":{"mode":"NONE"}}`) || !strings.Contains(off, `"name":"lookup_order"`) {
+		t.Errorf("with tools off: %s", off)
+	}
+	if problems := rules.Gemini([]byte(off)); len(problems) > 0 {
+		t.Errorf("the service would refuse it: %q", problems)
+	}
+	req = modeltest.Hello()
+	req.ToolsOff = true
+	if body := string(sent(t, req)); strings.Contains(body, "tool") {
+		t.Errorf("without tools: %s", body)
+	}
+}
