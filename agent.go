@@ -24,6 +24,11 @@ type Agent struct {
 
 	// Durability bounds the work on one submission.
 	Durability Durability
+
+	// ParallelCalls is how many tool calls of one turn run side by side. When the
+	// model asks for more at once, the others run in their order, each as soon as
+	// one before it has ended. 1 runs them one after another. Default 16.
+	ParallelCalls int
 }
 
 // Durability bounds the work on one submission. The zero value means the
@@ -61,6 +66,9 @@ func (a *Agent) validate() error {
 	}
 	if a.Durability.MaxAttempts < 0 || a.Durability.Timeout < 0 {
 		return fmt.Errorf("flue: agent %s: its durability has a negative bound; leave it zero for the default", a.Name)
+	}
+	if a.ParallelCalls < 0 {
+		return fmt.Errorf("flue: agent %s: ParallelCalls is %d; leave it zero for the default, or say 1 for one call after another", a.Name, a.ParallelCalls)
 	}
 	return nil
 }

@@ -211,7 +211,7 @@ const (
 // request stores a call until somebody decides, and says so.
 func request(w *engine.Work, tool string, arguments json.RawMessage, policy ApprovalPolicy, delivery journal.Message) engine.Result {
 	a := &approvalRecord{Delivery: &delivery, Approval: Approval{
-		ID: w.ID, Tool: tool, Arguments: arguments, Hash: hashJSON(arguments), RequestedAt: time.Now().UTC(),
+		ID: w.ID, Tool: tool, Arguments: arguments, Hash: hashJSON(arguments), RequestedAt: w.Now().UTC(),
 		Editable: policy.AllowEdits, Call: w.ID, Key: w.Key,
 	}}
 	if policy.Expires > 0 {
@@ -369,7 +369,7 @@ func (in *Instance) Decide(ctx context.Context, approval string, d Decision) (Re
 			key = a.decisionKey(key.n + 1)
 		}
 	}
-	if err := a.check(d); err != nil {
+	if err := a.check(d, in.rt.engine.Now()); err != nil {
 		return Receipt{}, err
 	}
 	p, err := a.message(d)
@@ -377,7 +377,7 @@ func (in *Instance) Decide(ctx context.Context, approval string, d Decision) (Re
 		return Receipt{}, err
 	}
 	p.UID = uid
-	receipt, err := in.sendAs(ctx, p, "dispatch", key.submission(in.addr))
+	receipt, err := in.sendAs(ctx, outgoing{Prompt: p}, "dispatch", key.submission(in.addr))
 	if errors.Is(err, &Error{Code: CodeSubmissionConflict}) {
 		return Receipt{}, &Error{
 			Code: CodeSubmissionConflict, Message: fmt.Sprintf("The call %s was decided already, and otherwise.", approval),
@@ -411,14 +411,14 @@ func (in *Instance) decisionKey(ctx context.Context, a *approvalRecord) (key dec
 		case errors.Is(err, store.ErrNotFound):
 			return a.decisionKey(max(key.n-1, 1)), key.n > 1, settled, nil
 		case err != nil:
-			return key, false, false, fmt.Errorf("flue: looking up the decision on approval %s of %s: %w", a.ID, in.addr, err)
+			return key, false, false, fmt.Errorf("flue: looking up the decision on approval %s: %w", a.ID, in.missing(err))
 		}
 		settled = sub.Outcome != ""
 	}
 }
 
 // check refuses a decision that cannot be taken.
-func (a *approvalRecord) check(d Decision) error {
+func (a *approvalRecord) check(d Decision, now time.Time) error {
 	switch {
 	case d.Hash != "" && d.Hash != a.Hash:
 		return &ApprovalError{a.ID, errors.New("the arguments that were shown are not those that wait")}
@@ -426,7 +426,7 @@ func (a *approvalRecord) check(d Decision) error {
 		return wire.InvalidRequest("A decision says who took it: set By.")
 	case len(d.By) > maxDecider || len(d.Reason) > maxDecider:
 		return wire.InvalidRequest(fmt.Sprintf("Who decided and why may have at most %d bytes each.", maxDecider))
-	case d.Approve && a.Decision == nil && a.expired(time.Now()):
+	case d.Approve && a.Decision == nil && a.expired(now):
 		return &ApprovalError{a.ID, fmt.Errorf("%w since %s", ErrApprovalExpired, a.ExpiresAt.Format(time.RFC3339))}
 	case d.Arguments != nil:
 		return a.checkEdit(d)
@@ -494,7 +494,7 @@ func (in *Instance) ExpireApprovals(ctx context.Context) (int, error) {
 	denied := 0
 	var failed error
 	for _, a := range all.pending() {
-		if !a.expired(time.Now()) {
+		if !a.expired(in.rt.engine.Now()) {
 			continue
 		}
 		_, err := in.Decide(ctx, a.ID, Decision{By: "The approval policy", Reason: "the time to approve it was up"})

@@ -21,8 +21,15 @@ var _ httpapi.Backend = (*backend)(nil)
 
 func (b *backend) instance(id string) *Instance { return b.rt.Instance(b.agent, id) }
 
+func (b *backend) Accepts() error {
+	if over := b.rt.engine.Overload(); over != nil {
+		return wire.Overloaded(over.Reason, over.RetryAfter)
+	}
+	return nil
+}
+
 func (b *backend) Send(ctx context.Context, id string, p wire.Prompt) (wire.Admission, error) {
-	r, err := b.instance(id).send(ctx, p, "direct")
+	r, err := b.instance(id).send(ctx, outgoing{Prompt: p}, "direct")
 	if err != nil {
 		return wire.Admission{}, err
 	}
@@ -50,11 +57,22 @@ func (b *backend) Snapshot(ctx context.Context, id string) (*wire.Snapshot, erro
 }
 
 func (b *backend) Updates(ctx context.Context, id string, after wire.Offset, limit int) (httpapi.Updates, error) {
+	return b.read(ctx, b.rt.engine.Updates, id, after, limit)
+}
+
+func (b *backend) More(ctx context.Context, id string, after wire.Offset, limit int) (httpapi.Updates, error) {
+	return b.read(ctx, b.rt.engine.More, id, after, limit)
+}
+
+// updates is how the engine is read.
+type updates func(ctx context.Context, addr store.Address, after int64, limit int) (engine.Updates, error)
+
+func (b *backend) read(ctx context.Context, updates updates, id string, after wire.Offset, limit int) (httpapi.Updates, error) {
 	in := b.instance(id)
 	if in.err != nil {
 		return httpapi.Updates{}, in.err
 	}
-	u, err := b.rt.engine.Updates(ctx, in.addr, int64(after), limit)
+	u, err := updates(ctx, in.addr, int64(after), limit)
 	switch {
 	case errors.Is(err, engine.ErrOffsetGone):
 		return httpapi.Updates{}, wire.OffsetGone(in.addr.String(), after, wire.Offset(u.Next))
@@ -89,7 +107,7 @@ func (b *backend) Attachment(ctx context.Context, id, attachment string) (wire.F
 	case errors.Is(err, store.ErrNotFound):
 		return wire.File{}, wire.AttachmentNotFound(attachment)
 	case err != nil:
-		return wire.File{}, fmt.Errorf("flue: reading attachment %s of %s: %w", attachment, in.addr, err)
+		return wire.File{}, fmt.Errorf("attachment %s: %w", attachment, in.missing(err))
 	}
 	return wire.File{MediaType: a.MediaType, Filename: a.Filename, Data: a.Data}, nil
 }

@@ -174,6 +174,7 @@ func follow(t *testing.T, s *stage, found func(c wire.Chunk) bool) wire.Chunk {
 func TestDataWriterStreams(t *testing.T) {
 	t.Run("while the tool runs", func(t *testing.T) {
 		var s *stage
+		written := make(chan struct{}, 2)
 		s = newStage(t, plain(func(r *flue.Render) {
 			progress := flue.UseDataWriter[int](r, "progress")
 			flue.UseTool(r, flue.NewTool(flue.Tool{Name: "work", Description: "Work."}, func(ctx context.Context, _ struct{}) (string, error) {
@@ -181,6 +182,7 @@ func TestDataWriterStreams(t *testing.T) {
 					return "", err
 				}
 				s.note("written")
+				written <- struct{}{}
 				<-ctx.Done() // until the process dies
 				return "", ctx.Err()
 			}))
@@ -190,6 +192,7 @@ func TestDataWriterStreams(t *testing.T) {
 		if c.Name != "progress" || string(c.Data) != "50" {
 			t.Errorf("a follower received the part %q with %s", c.Name, c.Data)
 		}
+		<-written // the follower may be told before the tool is
 		if done := s.observed(flue.EventToolDone); len(done) > 0 {
 			t.Fatalf("the tool was to block, and has ended: %+v", done)
 		}

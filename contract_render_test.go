@@ -611,7 +611,7 @@ func TestThinkingLevel(t *testing.T) {
 		{"stranger", none, ""},
 	}
 	for _, level := range []flue.Thinking{
-		flue.ThinkingOff, flue.ThinkingMinimal, flue.ThinkingLow, flue.ThinkingMedium, flue.ThinkingHigh, flue.ThinkingXHigh,
+		flue.ThinkingOff, flue.ThinkingMinimal, flue.ThinkingLow, flue.ThinkingMedium, flue.ThinkingHigh, flue.ThinkingXHigh, flue.ThinkingMax,
 	} {
 		for _, m := range []string{"reasoner", "talker", "stranger"} {
 			rows = append(rows, row{m, []flue.ModelOptions{{Thinking: level}}, level})

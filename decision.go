@@ -22,6 +22,12 @@ func useApprovals(r *Render, agent *Agent) {
 		r.misuse("UseApprovalGate", err.Error(), "The state was written by another version of this program.")
 	}
 	r.expiries(all)
+	for _, a := range all {
+		if !a.Told {
+			r.waiting = append(r.waiting, a.Call)
+		}
+	}
+	slices.Sort(r.waiting)
 	var decided *approvalRecord
 	if m := r.view.Delivery; m.Kind == journal.Signal && m.Type == journal.SignalApproval {
 		if a := all[m.Attributes["approvalId"]]; a != nil && (a.Decision == nil || a.Status == approvalRunning) {
@@ -70,7 +76,7 @@ func (c *carrier) keep(ctx context.Context, w *engine.Work, a *approvalRecord, w
 func (c *carrier) carryOut(ctx context.Context, w *engine.Work, a *approvalRecord) error {
 	again := a.Status == approvalRunning // a process has begun it and died
 	if !again {
-		d := decision(c.view.Delivery.Attributes)
+		d := decision(c.view.Delivery.Attributes, w.Now().UTC())
 		a.Decision = &d
 	}
 	if !a.Decision.Approve {
@@ -109,8 +115,8 @@ func (c *carrier) carryOut(ctx context.Context, w *engine.Work, a *approvalRecor
 const unknownCall = "It was begun and then interrupted, and is not run again. Whether it took effect is unknown: find out before you do anything that depends on it."
 
 // decision reads what a person has decided from the attributes of the message.
-func decision(attributes map[string]string) Decision {
-	d := Decision{Approve: attributes["decision"] == "approve", By: attributes["approver"], Reason: attributes["reason"], At: time.Now().UTC()}
+func decision(attributes map[string]string, now time.Time) Decision {
+	d := Decision{Approve: attributes["decision"] == "approve", By: attributes["approver"], Reason: attributes["reason"], At: now}
 	if edited, ok := attributes["arguments"]; ok {
 		d.Arguments = json.RawMessage(edited)
 	}

@@ -202,3 +202,47 @@ func TestApprovedCallKeepsItsCustomer(t *testing.T) {
 		t.Errorf("what ran is %q", got)
 	}
 }
+
+// What an approved call returns is shown to the model as that of any other call:
+// of a long result the head and the tail, and it can read on.
+func TestLongResultOfAnApprovedCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		long := strings.Repeat("nothing to report\n", 100_000)
+		tool := flue.NewTool(flue.Tool{Name: "act", Description: "Act."}, func(context.Context, struct{}) (string, error) { return long, nil })
+		s := newStage(t, plain(func(r *flue.Render) { flue.UseApprovalGate(r, tool, flue.ApprovalPolicy{}) }), func(req *model.Request) script.Turn {
+			last := req.Messages[len(req.Messages)-1]
+			text := last.Blocks[len(last.Blocks)-1].Text
+			if arguments, ok := strings.CutPrefix(text, "read "); ok {
+				return script.Call("read_output", arguments)
+			}
+			if text == "call" {
+				return script.Call("act", struct{}{})
+			}
+			return script.Say("done")
+		})
+		s.say("call")
+		if _, err := s.in.Decide(t.Context(), s.waiting().ID, flue.Decision{Approve: true, By: "ann"}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		s.say("and?")
+		asked := s.asked()
+		told := ""
+		for _, m := range asked[len(asked)-1].Messages {
+			for _, b := range m.Blocks {
+				if strings.Contains(b.Text, ` type="approval_result"`) {
+					told = b.Text
+				}
+			}
+		}
+		id := keptID.FindString(told)
+		if len(told) > 34<<10 || id == "" || !s.offers("read_output") {
+			t.Fatalf("the model is told %d bytes, with %q; it can read on: %v", len(told), id, s.offers("read_output"))
+		}
+		s.restart()
+		s.say(`read {"id":"` + id + `","from":99999}`)
+		if got := s.lastResult(); got != "[Lines 99999 to 100000 of 100000.]\nnothing to report\nnothing to report\n" {
+			t.Errorf("it reads %.200q", got)
+		}
+	})
+}

@@ -21,7 +21,8 @@ import (
 
 // compiledDocs are the pages whose Go code compiles.
 var compiledDocs = []string{
-	"README.md", "docs/getting-started.md", "docs/tools.md", "docs/hooks.md", "docs/approvals.md", "docs/errors.md",
+	"README.md", "docs/getting-started.md", "docs/tools.md", "docs/hooks.md", "docs/approvals.md", "docs/errors.md", "docs/operations.md",
+	"docs/events.md", "docs/models.md", "docs/budgets.md",
 }
 
 // A snippet is a block of Go code on a page. One that begins with a package clause
@@ -92,7 +93,7 @@ type docsImporter struct {
 func newDocsImporter(t *testing.T) *docsImporter {
 	t.Helper()
 	list := exec.Command("go", "list", "-export", "-deps", "-f", "{{if .Export}}{{.ImportPath}} {{.Export}}{{end}}",
-		".", "./cli", "./model/anthropic", "./model/script", "./store/sqlite", "net/http", "log", "time", "errors")
+		".", "./cli", "./model/anthropic", "./model/openai", "./model/catalog", "./model/providers", "./model/script", "./store/sqlite", "net/http", "log", "log/slog", "time", "errors")
 	var problems bytes.Buffer
 	list.Stderr = &problems
 	out, err := list.Output()
@@ -167,7 +168,9 @@ func usedPackages(file *ast.File) []string {
 		}
 		if x, ok := sel.X.(*ast.Ident); ok {
 			for _, name := range []string{
-				"context", "encoding/json", "errors", "fmt", "log", "net/http", "strings", "time", "github.com/flue-go/flue",
+				"context", "encoding/json", "errors", "fmt", "iter", "log", "log/slog", "net/http", "os", "strings", "time", "github.com/flue-go/flue",
+				"github.com/flue-go/flue/model", "github.com/flue-go/flue/model/anthropic", "github.com/flue-go/flue/model/catalog",
+				"github.com/flue-go/flue/model/openai", "github.com/flue-go/flue/model/providers",
 			} {
 				if path.Base(name) == x.Name && !slices.Contains(out, name) {
 					out = append(out, name)

@@ -23,6 +23,8 @@ const (
 	CodeInstanceExists      = wire.CodeInstanceExists
 	CodeSubmissionConflict  = wire.CodeSubmissionConflict
 	CodeUnavailable         = wire.CodeUnavailable
+	CodeOverloaded          = wire.CodeOverloaded
+	CodeStoreUnavailable    = wire.CodeStoreUnavailable
 	CodeDamaged             = wire.CodeDamaged
 	CodeInternal            = wire.CodeInternal
 
@@ -30,6 +32,8 @@ const (
 	CodeSubmissionTimeout  = wire.CodeSubmissionTimeout
 	CodeSubmissionExceeded = wire.CodeSubmissionExceeded
 	CodeOperationFailed    = wire.CodeOperationFailed
+	CodeOverflow           = wire.CodeOverflow
+	CodeBudgetExceeded     = wire.CodeBudgetExceeded
 
 	CodeHook         = wire.CodeHook
 	CodeToolInput    = wire.CodeToolInput

@@ -14,6 +14,9 @@ import (
 // Usage counts tokens.
 type Usage = model.Usage
 
+// Expense is what model calls have cost, as far as that is known.
+type Expense = model.Expense
+
 // AgentStart is what the callback of [UseAgentStart] works with.
 type AgentStart struct {
 	// Step makes parts of the callback durable; see [Do].
@@ -49,9 +52,16 @@ func UseAgentStart(r *Render, fn func(ctx context.Context, s *AgentStart) error)
 // AgentFinish is what the callback of [UseAgentFinish] works with.
 type AgentFinish struct {
 	// ToolCalls are all calls that the response has made, over all turns and
-	// attempts, and Usage is what it has used so far.
+	// attempts, and Usage is what it has used so far. Cost is what that cost, at
+	// the prices of Config.Catalog.
 	ToolCalls []ResponseToolCall
 	Usage     Usage
+	Cost      Expense
+
+	// Budget is the limit that ends the response, or nil; see [UseBudget]. If one
+	// does, what is appended does not send the model back to work: it reads it in
+	// the next response.
+	Budget *ExhaustedBudget
 
 	work *engine.Work
 }
@@ -83,7 +93,7 @@ func UseAgentFinish(r *Render, fn func(ctx context.Context, f *AgentFinish) erro
 	const hook = "UseAgentFinish"
 	r.enterEvent(hook, fn == nil)
 	r.finish = append(r.finish, engine.Hook{Name: hook, Run: func(ctx context.Context, w *engine.Work) error {
-		return fn(withWork(ctx, w), &AgentFinish{ToolCalls: toolCalls(w), Usage: Usage(w.Response.Usage), work: w})
+		return fn(withWork(ctx, w), &AgentFinish{ToolCalls: toolCalls(w), Usage: Usage(w.Response.Usage), Cost: engine.Expense(w.Response.Cost), Budget: w.Response.Budget, work: w})
 	}})
 }
 
@@ -121,9 +131,14 @@ type ResponseFinish struct {
 	Metadata Metadata
 
 	// ToolCalls are all calls that the response has made, and Usage is what it
-	// has used. Both are final.
+	// has used. Cost is what that cost, at the prices of Config.Catalog. All are
+	// final.
 	ToolCalls []ResponseToolCall
 	Usage     Usage
+	Cost      Expense
+
+	// Budget is the limit that ends the response, or nil; see [UseBudget].
+	Budget *ExhaustedBudget
 }
 
 // UseResponseFinish runs fn once for each response, at its real end: the hooks of
@@ -134,7 +149,7 @@ func UseResponseFinish(r *Render, fn func(ctx context.Context, f *ResponseFinish
 	const hook = "UseResponseFinish"
 	r.enterEvent(hook, fn == nil)
 	r.responseFinish = append(r.responseFinish, observer(hook, func(ctx context.Context, w *engine.Work, so Metadata) (Metadata, error) {
-		return fn(ctx, &ResponseFinish{Metadata: so, ToolCalls: toolCalls(w), Usage: Usage(w.Response.Usage)})
+		return fn(ctx, &ResponseFinish{Metadata: so, ToolCalls: toolCalls(w), Usage: Usage(w.Response.Usage), Cost: engine.Expense(w.Response.Cost), Budget: w.Response.Budget})
 	}))
 }
 
@@ -244,6 +259,7 @@ func appendSignal(w *engine.Work, m Message) error {
 		return err
 	}
 	stored, _ := stored("", p.Message)
+	stored.Pinned = m.Pinned
 	return w.Append(stored)
 }
 

@@ -59,7 +59,7 @@ func (e *expiries) set(in *Instance, at time.Time) {
 		e.timers = make(map[store.Address]*expiry)
 	}
 	x := &expiry{at: at}
-	x.timer = time.AfterFunc(time.Until(at)+time.Millisecond, func() {
+	x.timer = time.AfterFunc(in.rt.engine.Until(at)+time.Millisecond, func() {
 		defer e.wg.Done()
 		e.mu.Lock()
 		delete(e.timers, in.addr)
@@ -74,10 +74,10 @@ func (e *expiries) set(in *Instance, at time.Time) {
 		// meanwhile: who is next must not depend on them.
 		var next time.Time
 		if all, _, err := in.approvals(ctx); err == nil {
-			next = firstExpiry(all, time.Now())
+			next = firstExpiry(all, in.rt.engine.Now())
 		}
 		// A denial may be aborted before it is carried out.
-		if again := time.Now().Add(expiryAgain); (denied > 0 || err != nil) && (next.IsZero() || again.Before(next)) {
+		if again := in.rt.engine.Now().Add(expiryAgain); (denied > 0 || err != nil) && (next.IsZero() || again.Before(next)) {
 			next = again
 		}
 		if !next.IsZero() {

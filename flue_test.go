@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -243,6 +244,18 @@ func TestHookMisuse(t *testing.T) {
 			flue.UseModel(r, "fake/a", flue.ModelOptions{Thinking: "loud"})
 			return ""
 		}, []string{"UseModel", "loud"}},
+		{"bad fallback", func(r *flue.Render) string {
+			flue.UseModel(r, "fake/a", flue.ModelOptions{Fallbacks: []string{"gpt"}})
+			return ""
+		}, []string{"UseModel", `"gpt"`, "provider/model"}},
+		{"fallback to itself", func(r *flue.Render) string {
+			flue.UseModel(r, "fake/a", flue.ModelOptions{Fallbacks: []string{"fake/b", "fake/a"}})
+			return ""
+		}, []string{"UseModel", `"fake/a"`, "twice"}},
+		{"too many fallbacks", func(r *flue.Render) string {
+			flue.UseModel(r, "fake/a", flue.ModelOptions{Fallbacks: make([]string, 9)})
+			return ""
+		}, []string{"UseModel", "9 fallbacks", "at most 8"}},
 		{"two tools of a name", func(r *flue.Render) string {
 			flue.UseModel(r, "fake/a")
 			flue.UseTool(r, tool)
@@ -255,6 +268,28 @@ func TestHookMisuse(t *testing.T) {
 			flue.UsePersistentState(r, "s", 1)
 			return ""
 		}, []string{"UsePersistentState", `"s"`}},
+		{"two budgets of a scope", func(r *flue.Render) string {
+			flue.UseModel(r, "fake/a")
+			flue.UseBudget(r, flue.Budget{Scope: flue.PerInstance, Turns: 1})
+			flue.UseBudget(r, flue.Budget{Turns: 1})
+			flue.UseBudget(r, flue.Budget{Tokens: 1})
+			return ""
+		}, []string{"UseBudget", "twice for one scope"}},
+		{"negative budget", func(r *flue.Render) string {
+			flue.UseModel(r, "fake/a")
+			flue.UseBudget(r, flue.Budget{ToolCalls: -1})
+			return ""
+		}, []string{"UseBudget", "negative"}},
+		{"budget of no number", func(r *flue.Render) string {
+			flue.UseModel(r, "fake/a")
+			flue.UseBudget(r, flue.Budget{Dollars: math.NaN()})
+			return ""
+		}, []string{"UseBudget", "no number"}},
+		{"budget of no scope", func(r *flue.Render) string {
+			flue.UseModel(r, "fake/a")
+			flue.UseBudget(r, flue.Budget{Scope: 7})
+			return ""
+		}, []string{"UseBudget", "scope 7"}},
 		{"blank instruction", func(r *flue.Render) string { flue.UseModel(r, "fake/a"); flue.UseInstruction(r, " "); return "" }, []string{"UseInstruction"}},
 		{"kept render", func(r *flue.Render) string {
 			if kept != nil {

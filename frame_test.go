@@ -100,7 +100,7 @@ func TestSubagentFrameComposes(t *testing.T) {
 	if len(plan.Tools) != 1 || plan.Tools[0].Spec.Name != "look" {
 		t.Errorf("the tools are %+v", plan.Tools)
 	}
-	if plan.Settings != (journal.Settings{}) {
+	if plan.Settings.Model != "" {
 		t.Errorf("the settings are %+v: a subagent's model is that of its declaration", plan.Settings)
 	}
 	// Names are unique there, too, and the frame ends with its render.

@@ -3,6 +3,7 @@ package flue
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/flue-go/flue/internal/schema"
 	"github.com/flue-go/flue/journal"
@@ -15,6 +16,15 @@ type ModelOptions struct {
 	// default is ThinkingMedium for a model that is known to reason.
 	Thinking Thinking
 
+	// Fallbacks are the models to turn to when the agent's model fails, in the
+	// order of preference, at most 8. A model that is overloaded, whose quota is
+	// used up, that asks to wait longer than five seconds or that has failed
+	// twice in a row in a way that may pass gives way to the next one for the
+	// rest of the response; the next response begins with the agent's model
+	// again. The last model is given as many tries as Config.Retries says. What
+	// another model would refuse as well, such as a wrong key, ends the response.
+	Fallbacks []string
+
 	// Compaction says when the conversation is summarized. Nil means the
 	// defaults.
 	Compaction *Compaction
@@ -25,14 +35,24 @@ type ModelOptions struct {
 // defaults.
 type Compaction struct {
 	// Off turns summaries at a threshold off. A conversation that the model
-	// refuses as too long is still summarized.
+	// refuses as too long is still summarized, and so is one for which
+	// [Instance.Compact] is called.
 	Off bool
-	// ReserveTokens is the room that is kept free in the context window.
+	// ReserveTokens is the room that is kept free in the context window: the
+	// conversation is summarized when more tokens than the window less the reserve
+	// would be sent. Default: 20,000, or what the model can answer at most if that
+	// is less, or a third of the window where either would be half of it.
 	ReserveTokens int
-	// KeepRecentTokens is how much of the newest conversation is kept.
+	// KeepRecentTokens is how much of the newest conversation stays as it is.
+	// Default 8,000; never more than half of what the window leaves for the
+	// conversation.
 	KeepRecentTokens int
-	// Model writes the summaries, as "provider/model". Default: the agent's.
+	// Model writes the summaries, as "provider/model". Default: the agent's, which
+	// is also asked when this one fails.
 	Model string
+	// Instructions are added to what the one that writes a summary is asked for,
+	// such as what must not be lost. They are those of the latest render.
+	Instructions string
 }
 
 // Thinking is a level of reasoning effort.
@@ -47,6 +67,7 @@ const (
 	ThinkingMedium  = model.ThinkingMedium
 	ThinkingHigh    = model.ThinkingHigh
 	ThinkingXHigh   = model.ThinkingXHigh
+	ThinkingMax     = model.ThinkingMax
 )
 
 // UseModel declares the agent's model as "provider/model", such as
@@ -75,9 +96,29 @@ func UseModel(r *Render, specifier string, options ...ModelOptions) {
 			r.misuse(hook, fmt.Sprintf("got the thinking level %q", o.Thinking), "Use one of the Thinking constants.")
 		}
 		s.Thinking = string(o.Thinking)
+		s.Fallbacks = r.fallbacks(hook, specifier, o.Fallbacks)
 		s.Compaction = r.compaction(hook, o.Compaction)
 	}
 	r.settings = s
+}
+
+// maxFallbacks bounds the models that a response may turn to.
+const maxFallbacks = 8
+
+// fallbacks are the specifiers in the form that is stored.
+func (r *Render) fallbacks(hook, first string, specifiers []string) []string {
+	if len(specifiers) > maxFallbacks {
+		r.misuse(hook, fmt.Sprintf("got %d fallbacks", len(specifiers)), fmt.Sprintf("Name at most %d.", maxFallbacks))
+	}
+	for i, s := range specifiers {
+		if p, _ := model.SplitSpecifier(s); p == "" {
+			r.misuse(hook, fmt.Sprintf("got the fallback %q", s), `Write it as "provider/model", such as "openai/gpt-5".`)
+		}
+		if s == first || slices.Contains(specifiers[:i], s) {
+			r.misuse(hook, fmt.Sprintf("got the model %q twice", s), "A model that has failed is not asked again in the same response.")
+		}
+	}
+	return slices.Clone(specifiers)
 }
 
 // compaction is c in the form that is stored.
@@ -91,6 +132,10 @@ func (r *Render) compaction(hook string, c *Compaction) *journal.Compaction {
 	if p, _ := model.SplitSpecifier(c.Model); c.Model != "" && p == "" {
 		r.misuse(hook, fmt.Sprintf("got a compaction with the specifier %q", c.Model), `Write it as "provider/model", or leave it empty for the agent's model.`)
 	}
+	if len(c.Instructions) > maxSummaryInstructions {
+		r.misuse(hook, fmt.Sprintf("got instructions for summaries of %d bytes", len(c.Instructions)), fmt.Sprintf("Use at most %d.", maxSummaryInstructions))
+	}
+	r.summary = c.Instructions
 	return &journal.Compaction{Off: c.Off, ReserveTokens: c.ReserveTokens, KeepRecentTokens: c.KeepRecentTokens, Model: c.Model}
 }
 

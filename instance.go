@@ -1,6 +1,7 @@
 package flue
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -94,9 +95,9 @@ type Receipt struct {
 // something about is an [*Error].
 //
 // Durability: when Dispatch returns a receipt, the message will be answered
-// exactly once, whatever dies. When it returns an error without a code the
-// message may or may not have been accepted; send it again under the same
-// idempotency key to find out.
+// exactly once, whatever dies. When it returns an error with CodeStoreUnavailable,
+// or one without a code, the message may or may not have been accepted; send it
+// again under the same idempotency key to find out.
 func (in *Instance) Dispatch(ctx context.Context, m Message, options ...SendOptions) (Receipt, error) {
 	var o SendOptions
 	switch len(options) {
@@ -117,7 +118,7 @@ func (in *Instance) Dispatch(ctx context.Context, m Message, options ...SendOpti
 	if err := p.Validate(); err != nil {
 		return Receipt{}, err
 	}
-	return in.send(ctx, p, "dispatch")
+	return in.send(ctx, outgoing{Prompt: p, pinned: m.Pinned}, "dispatch")
 }
 
 // Abort asks that all unsettled work of the instance be aborted, and reports
@@ -127,36 +128,62 @@ func (in *Instance) Abort(ctx context.Context) (bool, error) {
 	if in.err != nil {
 		return false, in.err
 	}
-	return in.rt.engine.Abort(ctx, in.addr)
-}
-
-// send admits a prompt that has been validated.
-func (in *Instance) send(ctx context.Context, p wire.Prompt, origin string) (Receipt, error) {
-	submission := engine.NewSubmissionID()
-	if p.IdempotencyKey != "" {
-		submission = keyedSubmission(in.addr, p.IdempotencyKey)
+	ok, err := in.rt.engine.Abort(ctx, in.addr)
+	if failed := storeFailure(err, true); failed != nil {
+		return ok, fmt.Errorf("flue: aborting the work of %s: %w", in.addr, failed)
 	}
-	return in.sendAs(ctx, p, origin, submission)
+	return ok, err
 }
 
-// sendAs is send with the id of the submission that the message becomes.
-func (in *Instance) sendAs(ctx context.Context, p wire.Prompt, origin, submission string) (Receipt, error) {
+// An outgoing is a prompt that has been validated, with what only this program
+// can say of it.
+type outgoing struct {
+	wire.Prompt
+	pinned bool
+}
+
+// send admits a message.
+func (in *Instance) send(ctx context.Context, p outgoing, origin string) (Receipt, error) {
+	if p.IdempotencyKey == "" {
+		return in.admit(ctx, p, origin, engine.NewSubmissionID(), false)
+	}
+	return in.sendAs(ctx, p, origin, keyedSubmission(in.addr, p.IdempotencyKey))
+}
+
+// sendAs is send with the id of the submission that the message becomes, under which
+// it may have been sent before.
+func (in *Instance) sendAs(ctx context.Context, p outgoing, origin, submission string) (Receipt, error) {
+	return in.admit(ctx, p, origin, submission, true)
+}
+
+func (in *Instance) admit(ctx context.Context, p outgoing, origin, submission string, repeatable bool) (Receipt, error) {
 	if in.err != nil {
 		return Receipt{}, in.err
+	}
+	if w := workFrom(ctx); w != nil { // the agent's own code, which may have been overtaken
+		if err := w.Holds(); err != nil {
+			return Receipt{}, err
+		}
 	}
 	a := engine.Admission{
 		Address: in.addr, Condition: store.Condition{Create: p.Create, UID: p.UID}, NoCreate: p.UID != "",
 		Origin: origin, Traceparent: p.Traceparent, Submission: submission,
 	}
 	a.Message, a.Attachments = stored(a.Submission, p.Message)
-	a.Identity = identity(in.addr, p)
+	a.Message.Pinned = p.pinned
+	a.Repeatable = repeatable
+	a.Within = cmp.Or(workFrom(ctx), watcher(ctx)) != nil
+	a.Identity = identity(in.addr, p.Prompt)
+	if p.pinned { // it is not the same as the message without
+		a.Identity = append(a.Identity, "pinned"...)
+	}
 	var err error
-	if a.InitialData, err = in.initialData(ctx, p); err != nil {
+	if a.InitialData, err = in.initialData(ctx, p.Prompt); err != nil {
 		return Receipt{}, err
 	}
 	r, err := in.rt.engine.Admit(ctx, a)
 	if err != nil {
-		return Receipt{}, in.refused(err, p, a.Submission)
+		return Receipt{}, in.refused(err, p.Prompt, a.Submission)
 	}
 	out := Receipt{Submission: r.Submission, UID: r.UID, AcceptedAt: r.AcceptedAt, Duplicate: r.Duplicate, Offset: wire.Offset(r.Before)}
 	if r.Duplicate {
@@ -179,7 +206,7 @@ func (in *Instance) initialData(ctx context.Context, p wire.Prompt) (json.RawMes
 		return sent, nil // the instance has its data; what comes later is ignored
 	}
 	if !errors.Is(err, store.ErrNotFound) {
-		return nil, fmt.Errorf("flue: looking %s up: %w", in.addr, err)
+		return nil, in.missing(err)
 	}
 	if sent == nil {
 		return nil, wire.InitialDataMismatch("no initialData was sent")
@@ -194,7 +221,10 @@ func (in *Instance) initialData(ctx context.Context, p wire.Prompt) (json.RawMes
 // refused is what a store's refusal means to the sender.
 func (in *Instance) refused(err error, p wire.Prompt, submission string) error {
 	var cond *store.ConditionError
+	var over *engine.OverloadError
 	switch {
+	case errors.As(err, &over):
+		return wire.Overloaded(over.Reason, over.RetryAfter)
 	case errors.As(err, &cond) && cond.Exists && p.Create:
 		return wire.InstanceExists(in.addr.ID, cond.UID)
 	case errors.As(err, &cond):
@@ -203,10 +233,31 @@ func (in *Instance) refused(err error, p wire.Prompt, submission string) error {
 		return wire.SubmissionConflict(submission)
 	case errors.Is(err, engine.ErrDamaged):
 		return wire.ConversationDamaged(in.addr.ID, err)
-	case errors.Is(err, engine.ErrEnded):
-		return wire.Unavailable()
+	}
+	if failed := storeFailure(err, true); failed != nil {
+		err = failed
 	}
 	return fmt.Errorf("flue: accepting a message for %s: %w", in.addr, err)
+}
+
+// storeFailure is what an error of the store means to who has asked for something,
+// if it is one that may pass, and nil otherwise. Its text has the cause, which is
+// not for clients: those are told of the [*Error] in it.
+func storeFailure(err error, change bool) error {
+	var told *Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, engine.ErrEnded), errors.Is(err, store.ErrClosed):
+		return wire.Unavailable()
+	case errors.Is(err, store.ErrPoisoned):
+		told = wire.StoreRefuses(err)
+	case errors.Is(err, engine.ErrUnanswered), errors.Is(err, store.ErrUnavailable):
+		told = wire.StoreUnavailable(change, err)
+	default:
+		return nil
+	}
+	return fmt.Errorf("%w (%v)", told, err)
 }
 
 // stored is a message in the form that the journal keeps, with its files apart.

@@ -22,6 +22,12 @@ type Message struct {
 	Type       string
 	Attributes map[string]string
 	TagName    string
+
+	// Pinned keeps the message in front of the model as it is, however long the
+	// conversation becomes: no summary takes its place while there is room for it,
+	// which is a quarter of what the context window leaves for the conversation.
+	// Only the program's own code can pin a message, not a client over HTTP.
+	Pinned bool
 }
 
 // MessageKind tells a person's chat turn from everything else.
@@ -69,7 +75,7 @@ func (m *Message) delivery() wire.Delivery {
 
 // delivered is a stored message as an agent sees it.
 func delivered(m journal.Message) Message {
-	out := Message{Kind: MessageKind(m.Kind), Body: m.Body, Type: m.Type, Attributes: maps.Clone(m.Attributes), TagName: m.TagName}
+	out := Message{Kind: MessageKind(m.Kind), Body: m.Body, Type: m.Type, Attributes: maps.Clone(m.Attributes), TagName: m.TagName, Pinned: m.Pinned}
 	for _, a := range m.Attachments {
 		out.Attachments = append(out.Attachments, Attachment{MediaType: a.MediaType, Filename: a.Filename, ID: a.ID, Size: a.Size})
 	}

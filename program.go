@@ -2,11 +2,9 @@ package flue
 
 import (
 	"context"
-	"fmt"
 	"unicode/utf8"
 
 	"github.com/flue-go/flue/internal/engine"
-	"github.com/flue-go/flue/model"
 )
 
 // program is an agent in the form that the engine runs.
@@ -25,7 +23,7 @@ func (p program) Render(_ context.Context, v engine.View) (*engine.Plan, error) 
 
 func (p program) Budget() engine.Budget {
 	d := p.agent.Durability.withDefaults()
-	return engine.Budget{MaxAttempts: d.MaxAttempts, Timeout: d.Timeout}
+	return engine.Budget{MaxAttempts: d.MaxAttempts, Timeout: d.Timeout, ParallelCalls: p.agent.ParallelCalls}
 }
 
 // clip cuts s to at most limit bytes, at the end of a character.
@@ -37,23 +35,4 @@ func clip(s string, limit int) string {
 		limit--
 	}
 	return s[:limit] + "…"
-}
-
-// models finds the provider and the data of a model specifier.
-type models struct {
-	providers map[string]model.Provider
-	catalog   func(provider, id string) (model.Info, bool)
-}
-
-func (m models) Resolve(specifier string) (engine.Model, error) {
-	name, id := model.SplitSpecifier(specifier)
-	p := m.providers[name]
-	if p == nil {
-		return engine.Model{}, fmt.Errorf("model %q: there is no provider %q here; this program has %s", specifier, name, list(m.providers))
-	}
-	resolved := engine.Model{Provider: p, Origin: model.Origin{Provider: name, Model: id}}
-	if m.catalog != nil {
-		resolved.Info, _ = m.catalog(name, id)
-	}
-	return resolved, nil
 }

@@ -1,6 +1,7 @@
 package flue
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,6 +24,10 @@ type Reply struct {
 	// were written; see UseDataWriter. Clients see the last one.
 	Data map[string][]json.RawMessage
 
+	// Budget is the limit that ended the response, or nil if none did; see
+	// [UseBudget].
+	Budget *ExhaustedBudget
+
 	// Metadata is what hooks have attached to the response, or nil; see
 	// [UseResponseStart].
 	Metadata Metadata
@@ -37,40 +42,63 @@ func (in *Instance) Read(ctx context.Context, submission string) (*Reply, error)
 	if in.err != nil {
 		return nil, in.err
 	}
+	s, err := in.settled(ctx, submission)
+	if err != nil {
+		return nil, err
+	}
+	return in.reply(ctx, s.sub, s.uid)
+}
+
+// A settlement is a submission that has settled, and the uid of its instance.
+type settlement struct {
+	sub store.Submission
+	uid string
+}
+
+// settled waits until the submission has settled.
+func (in *Instance) settled(ctx context.Context, submission string) (settlement, error) {
+	var back func()
 	for {
 		inst, err := in.rt.engine.Instance(ctx, in.addr)
 		if err != nil {
-			return nil, in.missing(err)
+			return settlement{}, in.missing(err)
 		}
 		sub, err := in.rt.engine.Submission(ctx, in.addr, submission)
 		switch {
 		case errors.Is(err, store.ErrNotFound):
-			return nil, &Error{
+			return settlement{}, &Error{
 				Code: CodeInvalidRequest, Message: fmt.Sprintf("Submission %q is not known to %s.", submission, in.addr),
 				Details: "Read takes the submission id of a receipt for the same instance.",
 			}
 		case err != nil:
-			return nil, fmt.Errorf("flue: looking up submission %s of %s: %w", submission, in.addr, err)
+			return settlement{}, in.missing(err)
 		case sub.Outcome != "":
-			return in.reply(ctx, sub, inst.UID)
+			return settlement{sub, inst.UID}, nil
+		}
+		if w := cmp.Or(workFrom(ctx), watcher(ctx)); w != nil && back == nil { // whose place the other may need
+			back = w.Away()
+			defer back()
 		}
 		switch err := in.rt.engine.Wait(ctx, in.addr, inst.Head); {
-		case errors.Is(err, engine.ErrEnded):
-			return nil, wire.Unavailable()
-		case errors.Is(err, engine.ErrDamaged):
-			return nil, in.missing(err)
+		case err != nil && ctx.Err() == nil:
+			return settlement{}, in.missing(err)
 		case err != nil:
-			return nil, err
+			return settlement{}, err
 		}
 	}
 }
 
 // reply reads a settled submission's reply from the conversation.
 func (in *Instance) reply(ctx context.Context, sub store.Submission, uid string) (*Reply, error) {
-	// What answers a submission usually comes after it. Only a response that
-	// it joined may have begun before.
+	// What answers a submission lies between its admission and its settlement. Only
+	// a response that it joined may have begun before; that began after the
+	// admission of its own submission.
 	written := make(map[string]map[string][]json.RawMessage) // by message and name
 	collect := func(c *wire.Chunk) {
+		if c == nil {
+			clear(written)
+			return
+		}
 		if c.Type != wire.ChunkDataPart {
 			return
 		}
@@ -79,7 +107,7 @@ func (in *Instance) reply(ctx context.Context, sub store.Submission, uid string)
 		}
 		written[c.MessageID][c.Name] = append(written[c.MessageID][c.Name], json.RawMessage(c.Data))
 	}
-	snap, err := in.rt.engine.SnapshotAfter(ctx, in.addr, sub.Offset, collect)
+	snap, err := in.rt.engine.SnapshotBetween(ctx, in.addr, sub.Offset, sub.SettledAt, collect)
 	if err != nil {
 		return nil, in.missing(err)
 	}
@@ -92,13 +120,18 @@ func (in *Instance) reply(ctx context.Context, sub store.Submission, uid string)
 		if s.Outcome != string(Completed) {
 			return nil, submissionError(s)
 		}
+		r.Budget = exhausted(s.Budget)
 		if s.AnsweredBy != "" {
 			r.AnsweredBy = s.AnsweredBy
 		}
 	}
 	if r.AnsweredBy != sub.ID {
 		clear(written)
-		if snap, err = in.rt.engine.SnapshotAfter(ctx, in.addr, int64(wire.Start), collect); err != nil {
+		host, err := in.rt.engine.Submission(ctx, in.addr, r.AnsweredBy)
+		if err != nil {
+			return nil, in.missing(err)
+		}
+		if snap, err = in.rt.engine.SnapshotBetween(ctx, in.addr, host.Offset, sub.SettledAt, collect); err != nil {
 			return nil, in.missing(err)
 		}
 	}
@@ -150,6 +183,9 @@ func (in *Instance) missing(err error) error {
 		return wire.StreamNotFound(in.addr.String())
 	case errors.Is(err, engine.ErrDamaged):
 		return wire.ConversationDamaged(in.addr.ID, err)
+	}
+	if failed := storeFailure(err, false); failed != nil {
+		err = failed
 	}
 	return fmt.Errorf("flue: reading %s: %w", in.addr, err)
 }

@@ -2,6 +2,9 @@ package flue_test
 
 import (
 	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -120,5 +123,37 @@ func TestCutAnswerIsTold(t *testing.T) {
 				t.Errorf("the decisions are %+v", told)
 			}
 		})
+	}
+}
+
+// Who asks while the program stops is told so, and that is no error of the
+// program's: its store may be closed by then.
+func TestClosedStoreIsUnavailable(t *testing.T) {
+	s := newStage(t, plain(nil), sayOK)
+	sub := s.send(flue.User("hello"))
+	if _, err := s.read(sub); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	wantUnavailable := func(what string, err error) {
+		t.Helper()
+		var told *flue.Error
+		if !errors.As(err, &told) || told.Code != flue.CodeUnavailable {
+			t.Errorf("%s: %v, want the code %s", what, err, flue.CodeUnavailable)
+		}
+	}
+	_, err := s.in.Dispatch(t.Context(), flue.User("again"))
+	wantUnavailable("a message", err)
+	server := httptest.NewServer(http.StripPrefix("/agents/actor", s.rt.Handler("actor")))
+	defer server.Close()
+	resp, err := http.Get(server.URL + "/agents/actor/one?view=history")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("the history: status %d", resp.StatusCode)
 	}
 }

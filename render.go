@@ -21,10 +21,13 @@ type Render struct {
 	over  atomic.Bool
 
 	settings     *journal.Settings
+	budget       *journal.Budget
 	names        map[claim]bool
 	tools        []*ToolDefinition
 	instructions []string
 	writers      []string
+	summary      string   // what is asked of summaries
+	waiting      []string // calls that wait for approval
 
 	before, start, finish         []engine.Hook
 	responseStart, responseFinish []engine.Hook
@@ -100,11 +103,13 @@ func (r *Render) misuse(hook, reason, fix string) {
 func (r *Render) plan(returned string) (*engine.Plan, error) {
 	p := &engine.Plan{
 		Instructions: r.instruction(returned), Writers: slices.Sorted(slices.Values(r.writers)),
+		Summary: r.summary, Waiting: r.waiting,
 		Before: r.before, Start: r.start, Finish: r.finish, ResponseStart: r.responseStart, ResponseFinish: r.responseFinish,
 	}
 	switch {
 	case r.settings != nil:
 		p.Settings = *r.settings
+		p.Settings.Budget = r.budget
 	case r.frame == rootFrame:
 		return nil, &HookError{
 			Agent: r.agent, Hook: "UseModel", Reason: "was not called",
@@ -113,6 +118,9 @@ func (r *Render) plan(returned string) (*engine.Plan, error) {
 	}
 	for _, t := range r.tools {
 		p.Tools = append(p.Tools, t.engineTool())
+	}
+	if r.view.Kept {
+		p.Tools = append(p.Tools, readOutputTool())
 	}
 	return p, nil
 }

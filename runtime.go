@@ -25,42 +25,100 @@ type Config struct {
 	Agents []*Agent
 
 	// Providers are the model providers by the name that specifiers use, such
-	// as "anthropic" in "anthropic/claude-haiku-4-5".
+	// as "anthropic" in "anthropic/claude-haiku-4-5". Package model/providers
+	// makes those that the environment has keys for. A response whose model
+	// names another one, or one that cannot be used, fails before anything is
+	// done for it, with a [*ModelError].
 	Providers map[string]model.Provider
 
+	// Middleware is put around every provider. The first is the outermost: it
+	// sees a request first, and what comes of it last.
+	Middleware []model.Middleware
+
 	// Catalog says what is known of a model. Nil means that nothing is;
-	// package model/catalog has the data of well-known ones.
+	// package model/catalog has the data of well-known ones. A model that it
+	// does not know is asked all the same; that is logged, once for each.
 	Catalog func(provider, id string) (model.Info, bool)
+
+	// Similar, if set, names models like one that Catalog does not know, for
+	// that log line and for the error when the provider does not have it either;
+	// package model/catalog has one.
+	Similar func(provider, id string) []string
+
+	// StrictModels refuses models that nobody lists: a response whose model is
+	// neither known to Catalog nor to a provider that has a list of its own (a
+	// [model.Lister]) fails before anything is done for it, with a [*ModelError]
+	// that says which models there are.
+	StrictModels bool
 
 	// Store keeps the journals. It is the caller's to close, after the runtime.
 	// Nil means a store in memory, which forgets everything when the process
 	// ends; package store/sqlite has one that does not.
 	Store store.Store
 
-	// Node names this process among those that share the store. The default
-	// suits a store that only one process may open.
+	// Node names this process among those that share the store. It must differ
+	// between them, and between one life of a process and the next. The default
+	// does, if the store is one that several processes may have open.
 	Node string
+
+	// LeaseTTL is how long this process may be silent towards the store before
+	// others take over what it works on, if others share the store. It stops its
+	// work itself after half of that. Shorter means that others go on sooner after
+	// a crash, and that a slow database is taken for one. Default 10 s.
+	LeaseTTL time.Duration
+
+	// Only, if not nil, are the instances whose unfinished work this runtime looks
+	// for: for a program that is there for some conversations only, beside others
+	// that share the store. It takes messages for all instances, and works on one
+	// that nobody owns when it has sent a message to it.
+	Only []store.Address
 
 	// Log is where the runtime writes what operators should know. Nil means
 	// nowhere. Message bodies, arguments and results are not written to it.
 	Log *slog.Logger
 
-	// Observe, if set, is told what happens, after the fact is durable and in
-	// order for each instance. It is called on the goroutines that do the work
-	// and must not block.
+	// Observe, if set, is told what happens, from the first moment on, but for
+	// deltas and requests; see [Runtime.Observe], which has those too. It is called
+	// on a goroutine of its own, one event at a time. However slow it is, and even
+	// if it panics, no work waits for it or fails: events that it is too slow for
+	// are dropped, and an EventDropped says how many.
 	Observe func(Event)
+
+	// StallAfter is how long work may come no further before observers get an
+	// EventStalled, and get it again. Default 5 minutes.
+	StallAfter time.Duration
 
 	// Retries is how often in a row a model call is repeated when it failed in
 	// a way that may pass. Default 3; negative means never.
 	Retries int
 
 	// RetryBase is the pause before the first repeat. It doubles with each, up
-	// to a minute, and is never less than the provider asks for. Default 2 s.
+	// to a minute, and is never less than the provider asks for. A response whose
+	// attempts were interrupted and achieved nothing is taken up again after a
+	// quarter of it, which doubles up to half a minute. Default 2 s.
 	RetryBase time.Duration
 
 	// Grace is how long a tool or a model stream may take to return once its
 	// context has ended, before it is left behind. Default 2 s.
 	Grace time.Duration
+
+	// CheckpointEvery is how many records an instance's journal grows by before
+	// its state is kept as a checkpoint, from which a process can take it up
+	// without reading the journal from its start. It is written beside the work,
+	// and only if the store can keep any. Default 256; negative means never. With
+	// 1 there is one after every append, which waits for it: tests of recovery
+	// want that, and nobody else.
+	CheckpointEvery int
+
+	// MergeAfter is how old the text of an answer must be, and the answer settled,
+	// before the many pieces in which it was streamed are kept as one, if the store
+	// can do that. A client that had stopped reading in the middle of the text, and
+	// goes on later than that, is sent the conversation instead. Default 10
+	// minutes; negative means never.
+	MergeAfter time.Duration
+
+	// Limits bound what the runtime takes on at a time.
+	Limits Limits
 
 	// HTTP bounds what [Runtime.Handler] accepts.
 	HTTP HTTPLimits
@@ -77,41 +135,17 @@ type HTTPLimits struct {
 	TrustForwarded bool
 }
 
-// An Event tells an observer what happened. Which fields are set depends on
-// its Type; see the Event constants.
-type Event = engine.Event
-
-// A LogLine is a line that a tool logged; see [Log].
-type LogLine = engine.LogLine
-
-// EventType names what an [Event] tells.
-type EventType = engine.EventType
-
-// The types of event.
-const (
-	EventAdmitted       = engine.EventAdmitted       // a submission was accepted
-	EventAttemptStarted = engine.EventAttemptStarted // a try at it began; Reason says why when it is not the first
-	EventReleased       = engine.EventReleased       // a try was given up because the runtime closes
-	EventRecovered      = engine.EventRecovered      // work that was interrupted is taken up; Reason says how
-	EventTurnStarted    = engine.EventTurnStarted    // a model call began
-	EventText           = engine.EventText           // the model wrote text
-	EventTurnDone       = engine.EventTurnDone       // the model call ended
-	EventToolStarted    = engine.EventToolStarted    // a tool call began
-	EventToolDone       = engine.EventToolDone       // a tool call has its outcome
-	EventLog            = engine.EventLog            // a tool logged a line
-	EventSettled        = engine.EventSettled        // a submission ended
-	EventDamaged        = engine.EventDamaged        // an instance's journal cannot be continued
-)
-
 // A Runtime runs agents. It is safe for concurrent use; a program may have
 // several.
 type Runtime struct {
 	engine *engine.Engine
 	agents map[string]*Agent
+	models *models
 	log    *slog.Logger
 	limits HTTPLimits
 
 	expiries expiries
+	observed observed
 
 	mu       sync.Mutex
 	handlers []*httpapi.Handler
@@ -141,11 +175,20 @@ func Open(ctx context.Context, cfg Config) (*Runtime, error) {
 	if cfg.Store == nil {
 		cfg.Store = memstore.New()
 	}
-	_, err := engine.Open(ctx, engine.Config{
-		Store: cfg.Store, Programs: programs, Models: models{cfg.Providers, cfg.Catalog}, Node: cfg.Node,
-		Log: cfg.Log, Observe: cfg.Observe, Retries: cfg.Retries, RetryBase: cfg.RetryBase, Grace: cfg.Grace,
+	var err error
+	if rt.models, err = newModels(&cfg, rt.log); err != nil {
+		return nil, err
+	}
+	_, err = engine.Open(ctx, engine.Config{
+		Store: cfg.Store, Programs: programs, Models: rt.models, Node: cfg.Node, Only: cfg.Only, LeaseTTL: cfg.LeaseTTL,
+		Log: cfg.Log, StallAfter: cfg.StallAfter, Retries: cfg.Retries, RetryBase: cfg.RetryBase, Grace: cfg.Grace,
+		CheckpointEvery: cfg.CheckpointEvery, MergeAfter: cfg.MergeAfter,
+		Concurrent: cfg.Limits.Concurrent, Backlog: cfg.Limits.Backlog, MemoryLimit: cfg.Limits.Memory,
 
-		Opened: func(e *engine.Engine) { rt.engine = e }, // a hook of what is taken up may send a message at once
+		Opened: func(e *engine.Engine) {
+			rt.engine = e // a hook of what is taken up may send a message at once
+			rt.observed.start(e, cfg.Observe, rt.log)
+		},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("flue: opening a runtime: %w", err)
@@ -159,10 +202,28 @@ func (rt *Runtime) Dispatch(ctx context.Context, agent, id string, m Message, op
 	return rt.Instance(agent, id).Dispatch(ctx, m, options...)
 }
 
-// Close stops the runtime. Running responses may go on to the end of their
-// turn until ctx ends, then they are cut; either way the next process that
-// opens the store takes them up, without counting that as a failed attempt.
-// Close returns an error if something ignores its context and still runs.
+// Drain says that the program is about to end: the runtime is not ready any more, see
+// [Health], so that load balancers send requests elsewhere, and all else goes on. It
+// returns at once. Call it some seconds before [Runtime.Close].
+//
+// On a store that processes share the others take over: this one gives back what it
+// does not work on at once, and each other instance when its response has ended. What
+// it accepts from then on is theirs.
+func (rt *Runtime) Drain() { rt.engine.Retire() }
+
+// Stop begins what [Runtime.Close] waits for, and returns at once: model calls and tool
+// calls that run may go on to their end, and none begins, and what is given up is given
+// back so that others that share the store go on with it. Messages are still accepted
+// and conversations read. Call it when the server is told to take no more requests, and
+// Close when it has answered those that it had.
+func (rt *Runtime) Stop() { rt.engine.Stop() }
+
+// Close stops the runtime. Model calls and tool calls that run may go on to
+// their end until ctx ends, then they are cut, and none begins; either way the
+// next process that opens the store takes the responses up, without counting
+// that as a failed attempt.
+// Close returns an error if something ignores its context and still runs, or if
+// Config.Observe does not come to an end.
 //
 // The streams that handlers serve end at once. Close a server before its
 // runtime, so that no message is refused that could still be accepted.
@@ -173,7 +234,8 @@ func (rt *Runtime) Close(ctx context.Context) error {
 	}
 	rt.mu.Unlock()
 	rt.expiries.close()
-	return rt.engine.Close(ctx)
+	err := rt.engine.Close(ctx)
+	return errors.Join(err, rt.observed.wait(ctx))
 }
 
 // Handler serves the conversations of one agent over HTTP, in the protocol of

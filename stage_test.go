@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/flue-go/flue"
+	"github.com/flue-go/flue/internal/engine"
 	"github.com/flue-go/flue/journal"
 	"github.com/flue-go/flue/model"
 	"github.com/flue-go/flue/model/script"
@@ -31,6 +32,7 @@ import (
 type stage struct {
 	t     testing.TB
 	agent *flue.Agent
+	limit flue.Limits
 	reply func(req *model.Request) script.Turn
 
 	rt    *flue.Runtime
@@ -48,7 +50,13 @@ type stage struct {
 // makes of each request; it must depend on the request only.
 func newStage(t testing.TB, agent *flue.Agent, reply func(req *model.Request) script.Turn) *stage {
 	t.Helper()
-	s := &stage{t: t, agent: agent, reply: reply, store: memstore.New()}
+	return newLimitedStage(t, agent, flue.Limits{}, reply)
+}
+
+// newLimitedStage is newStage with limits.
+func newLimitedStage(t testing.TB, agent *flue.Agent, limits flue.Limits, reply func(req *model.Request) script.Turn) *stage {
+	t.Helper()
+	s := &stage{t: t, agent: agent, limit: limits, reply: reply, store: memstore.New()}
 	if agent.Name == "" {
 		agent.Name = "actor"
 	}
@@ -65,9 +73,10 @@ func (s *stage) open() {
 	if os.Getenv("FLUE_TEST_LOG") != "" {
 		log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	}
-	rt, err := flue.Open(context.Background(), flue.Config{
+	rt, err := flue.Open(engine.WithTap(context.Background(), s.observe), flue.Config{
 		Agents: []*flue.Agent{s.agent}, Providers: map[string]model.Provider{"fake": s}, Store: s.fault,
-		Observe: s.observe, RetryBase: time.Millisecond, Grace: 100 * time.Millisecond, Log: log,
+		RetryBase: time.Millisecond, Grace: 100 * time.Millisecond, Log: log,
+		CheckpointEvery: 1, Limits: s.limit,
 	})
 	if err != nil {
 		s.t.Fatal(err)

@@ -35,6 +35,13 @@ type Tool struct {
 	// interrupted is then run again, where another's outcome is unknown.
 	Idempotent bool
 
+	// MaxShown is how many bytes of a result the model reads at once. Of a longer
+	// one it is shown the head and the tail; all of it is kept with the instance,
+	// and the model can read on with a tool that the framework offers from then
+	// on. Zero means 32 KiB, about eight thousand tokens; less means that every
+	// result is shown whole. The least is 1 KiB.
+	MaxShown int
+
 	// Input replaces the schema of the arguments that is inferred from the
 	// function's input type. It must describe an object.
 	Input *Schema
@@ -59,6 +66,7 @@ type ToolDefinition struct {
 	name    string
 	spec    model.Tool
 	timeout time.Duration
+	shown   int
 	again   bool            // a call that is interrupted is run again
 	ungated *ToolDefinition // what a gate stands in front of
 	prepare func(w *engine.Work, arguments string) (json.RawMessage, error)
@@ -72,7 +80,7 @@ func (t *ToolDefinition) Name() string { return t.name }
 func (t *ToolDefinition) InputSchema() json.RawMessage { return t.spec.Schema }
 
 func (t *ToolDefinition) engineTool() engine.Tool {
-	return engine.Tool{Spec: t.spec, Timeout: t.timeout, Again: t.again, Run: t.run}
+	return engine.Tool{Spec: t.spec, Timeout: t.timeout, Shown: t.shown, Again: t.again, Run: t.run}
 }
 
 // NewTool makes a tool of a Go function. It panics if the definition is bad, as
@@ -147,7 +155,7 @@ func makeTool[In, Out any](t Tool, hasFunc bool, fn func(ctx context.Context, w 
 		return nil, fmt.Errorf("flue: tool %s: its input: %w", t.Name, err)
 	}
 	def := &ToolDefinition{
-		name: t.Name, timeout: t.Timeout, again: t.Idempotent,
+		name: t.Name, timeout: t.Timeout, shown: t.MaxShown, again: t.Idempotent,
 		spec: model.Tool{Name: t.Name, Description: t.Description, Schema: input.JSON()},
 	}
 	var output *schema.Schema
@@ -197,6 +205,8 @@ func (t *Tool) validate(hasFunc bool) error {
 		return fmt.Errorf("flue: tool %s has no description: it is all that the model knows of the tool", t.Name)
 	case t.Timeout < 0:
 		return fmt.Errorf("flue: tool %s has a negative timeout: leave it zero for none", t.Name)
+	case t.MaxShown > 0 && t.MaxShown < 1<<10:
+		return fmt.Errorf("flue: tool %s shows %d bytes of a result: show at least 1024, or leave it zero for the default", t.Name, t.MaxShown)
 	case !hasFunc:
 		return fmt.Errorf("flue: tool %s has no function", t.Name)
 	}
@@ -207,7 +217,7 @@ func (t *Tool) validate(hasFunc bool) error {
 // own.
 func reservedTool(name string) bool {
 	switch name {
-	case "task", "activate_skill", "read_skill_resource", "finish", "give_up":
+	case "task", "activate_skill", "read_skill_resource", "finish", "give_up", engine.ReadOutput:
 		return true
 	}
 	return strings.HasPrefix(name, "mcp__") // tools of MCP servers

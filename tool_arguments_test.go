@@ -3,6 +3,7 @@ package flue_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -422,7 +423,8 @@ func TestMalformedArgumentsInHistory(t *testing.T) {
 				if reply := ask(t, rt, "go on"); reply.Text != "still here" {
 					t.Errorf("reply %q", reply.Text)
 				}
-				if raw := f.requests[0].Messages[1].Blocks[0].Arguments; raw != arguments {
+				blocks := f.requests[0].Messages[1].Blocks
+				if raw := blocks[len(blocks)-1].Arguments; raw != arguments {
 					t.Errorf("the journal has the arguments %q", raw)
 				}
 			})
@@ -532,6 +534,38 @@ var services = map[string]service{
 			return req.Messages[2].Calls[0].Function.Arguments, fmt.Sprint(req.Messages[3].Content)
 		},
 	},
+	"openai-responses": {
+		path: "/v1/responses",
+		provider: func(url string) model.Provider {
+			return openai.NewResponses(openai.Config{BaseURL: url + "/v1", Name: "fake"})
+		},
+		call: func(arguments string) string {
+			return events(
+				`{"type":"response.output_item.done","output_index":0,"item":`+reasoningItem+`}`,
+				`{"type":"response.output_item.done","output_index":1,"item":{"id":"fc_1","type":"function_call","call_id":"c1","name":"work","arguments":`+quoted(arguments)+`}}`,
+				`{"type":"response.completed","response":{"status":"completed","usage":{"input_tokens":1,"output_tokens":2}}}`)
+		},
+		say: events(
+			`{"type":"response.output_item.done","output_index":0,"item":{"id":"msg_1","type":"message","content":[{"type":"output_text","text":"understood"}]}}`,
+			`{"type":"response.completed","response":{"status":"completed","usage":{"input_tokens":1,"output_tokens":2}}}`),
+		input: func(t *testing.T, body []byte) (string, string) {
+			var req struct{ Input []json.RawMessage }
+			if err := json.Unmarshal(body, &req); err != nil || len(req.Input) != 4 {
+				t.Fatalf("%v: %s", err, body)
+			}
+			if got := string(req.Input[1]); got != reasoningItem { // it has been through the journal
+				t.Errorf("the reasoning is replayed as %s, want %s", got, reasoningItem)
+			}
+			var call, output struct {
+				ID                string
+				Arguments, Output string
+			}
+			if err := errors.Join(json.Unmarshal(req.Input[2], &call), json.Unmarshal(req.Input[3], &output)); err != nil || call.ID != "fc_1" {
+				t.Fatalf("%v: %s", err, body)
+			}
+			return call.Arguments, output.Output
+		},
+	},
 	"anthropic": {
 		path:     "/v1/messages",
 		provider: func(url string) model.Provider { return anthropic.New(anthropic.Config{BaseURL: url}) },
@@ -568,6 +602,9 @@ var services = map[string]service{
 		},
 	},
 }
+
+// reasoningItem is what OpenAI wants back to the byte.
+const reasoningItem = `{"id":"rs_1","type":"reasoning","encrypted_content":"gAAAA<&>+/==","summary":[{"text":"caf\u00e9 “é”","type":"summary_text"}],"n":1.50}`
 
 // events are server-sent events, each named by its type.
 func events(data ...string) string {
