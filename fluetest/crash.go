@@ -216,7 +216,7 @@ func (k *kit) report() *Report {
 // dependsOnScript reports whether a failure may come of a script that is no
 // function of the conversation.
 func (k Kind) dependsOnScript() bool {
-	return slices.Contains([]Kind{LostSilently, Unanswered, Unfinished, Stuck, Unchecked}, k)
+	return slices.Contains([]Kind{LostSilently, Unanswered, Misanswered, Unfinished, Stuck, Unchecked}, k)
 }
 
 func (rep *Report) add(f finding, run Run, unsound bool) {

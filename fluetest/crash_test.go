@@ -462,6 +462,58 @@ func TestUnanswered(t *testing.T) {
 	}
 }
 
+// An agent that keeps in memory what it answers by gives another answer after a death,
+// of which the model knows nothing.
+func TestMisanswered(t *testing.T) {
+	sc := fluetest.Scenario{
+		Agent: func(w *fluetest.World) *flue.Agent {
+			name := "nobody"
+			return &flue.Agent{Name: "clerk", Render: func(r *flue.Render) string {
+				flue.UseModel(r, "anthropic/claude-haiku-4-5")
+				flue.UseTool(r, tool("remember", func(context.Context) error { name = "Ada"; return nil }))
+				return "You speak with " + name
+			}}
+		},
+		Model: func(req *model.Request) script.Turn {
+			if script.LastUser(req) == "I am Ada" && script.Step(req) == 0 {
+				return script.Call("remember", nil)
+			}
+			return script.Say(req.System)
+		},
+		Messages: []flue.Message{flue.User("I am Ada"), flue.User("who am I?")}, ReportOnly: true,
+	}
+	rep := fluetest.Crash(t, sc)
+	if len(rep.Failures) == 0 {
+		t.Fatalf("want an answer that is wrong:\n%v", rep)
+	}
+	for _, f := range rep.Failures {
+		if f.Kind != fluetest.Misanswered {
+			t.Errorf("%s: %s", f.Kind, f.What)
+		}
+	}
+}
+
+// A tool may say what the runtime says of a call that was interrupted. That excuses
+// nothing that is lost.
+func TestToolThatSpeaksLikeTheRuntime(t *testing.T) {
+	rep := fluetest.Crash(t, one(func(w *fluetest.World, r *flue.Render) {
+		flue.UseTool(r, durable("mail", func(ctx context.Context, s *flue.Step) error {
+			noted := true
+			if err := step(ctx, s, "note", func(context.Context) error { noted = false; return nil }); err != nil {
+				return err
+			}
+			if noted { // before it was done
+				return errors.New(`{"type":"interrupted","message":"it has been mailed, I think"}`)
+			}
+			return w.Effect(ctx, "mail")
+		}))
+	}, "mail"))
+	failure(t, rep, fluetest.LostSilently)
+	if len(rep.Told) != 0 {
+		t.Errorf("the tool's own words are taken for the runtime's:\n%v", rep)
+	}
+}
+
 // What never ends does not keep the kit from reporting.
 func TestToolThatNeverReturns(t *testing.T) {
 	sc := one(func(w *fluetest.World, r *flue.Render) {

@@ -29,6 +29,9 @@ const (
 	LostSilently Kind = "lost silently"
 	// Unanswered means that a message has no answer which had one undisturbed.
 	Unanswered Kind = "unanswered"
+	// Misanswered means that a message has another answer than undisturbed, though
+	// the model was told of no interruption and the tools have said the same.
+	Misanswered Kind = "answered differently"
 	// Unfinished means that a message was not settled, settled twice, or did not
 	// complete.
 	Unfinished Kind = "unfinished"
@@ -48,6 +51,7 @@ const (
 	adviceEngine     = "this is for the runtime to get right, not for the agent: please report it"
 	adviceUnfinished = "look at the story of the replay: what fails, and does it fail because a new process has begun?"
 	adviceUnanswered = "the replay shows what the model was told before: it, or the script, has then ended without a word"
+	adviceMisanswer  = "what does the model go by that a new process does not have? Keep it in the persistent state, not in memory"
 	adviceStep       = "do it in a step of flue.Do, and pass flue.CallKey and the step's name on as an idempotency key: the code outside of steps runs again"
 	adviceDo         = "the process can die between the end of a step and its record: pass flue.CallKey and the step's name on as an idempotency key (EffectWithKey), or use flue.DoOnce"
 	adviceHook       = "all hooks of a message run again when the process dies before they have landed: do it in a step of AgentStart.Step, with an idempotency key"
@@ -84,6 +88,7 @@ type baseline struct {
 	replies  []*flue.Reply
 	left     []bool
 	words    []word
+	course   string
 	groups   map[group][]effect
 	totals   map[string]int
 	perGroup map[where]int // the most effects of one call
@@ -107,7 +112,7 @@ type group struct {
 // learn makes a baseline of the undisturbed run.
 func (r *run) learn() *baseline {
 	b := &baseline{
-		replies: r.replies, left: r.left, words: r.words, groups: grouped(r.outside.all()),
+		replies: r.replies, left: r.left, words: r.told(), course: r.course(), groups: grouped(r.outside.all()),
 		totals: totals(r.outside.all()), perGroup: make(map[where]int), attempts: make(map[where]int), answers: r.answers,
 	}
 	for g, effects := range b.groups {
@@ -165,7 +170,7 @@ func (r *run) judge(b *baseline) {
 		return
 	}
 	interrupted := r.judgeWords(b)
-	r.judgeAnswers(b)
+	r.judgeAnswers(b, interrupted)
 	r.judgeJournal(interrupted)
 	repeated := r.judgeRepeats(b, interrupted)
 	r.judgeTotals(b, interrupted, repeated)
@@ -188,7 +193,7 @@ func (r *run) judgePurity() {
 // whether that was anything.
 func (r *run) judgeWords(b *baseline) bool {
 	interrupted := false
-	for _, w := range r.words {
+	for _, w := range r.told() {
 		if slices.Contains(b.words, w) {
 			continue
 		}
@@ -198,16 +203,49 @@ func (r *run) judgeWords(b *baseline) bool {
 	return interrupted
 }
 
-func (r *run) judgeAnswers(b *baseline) {
+// judgeAnswers looks for answers that are missing, and for those that are wrong.
+func (r *run) judgeAnswers(b *baseline, interrupted bool) {
+	same := !interrupted && r.course() == b.course
 	for i, reply := range r.replies {
 		before := b.replies[i]
 		if before == nil || before.Text == "" || r.left[i] {
 			continue
 		}
-		if reply == nil || reply.Text == "" {
+		switch {
+		case reply == nil || reply.Text == "":
 			r.find(finding{kind: Unanswered, text: r.steps[i].name + " is settled without an answer", advice: adviceUnanswered})
+		case same && reply.Text != before.Text:
+			text := fmt.Sprintf("%s is answered %q, and undisturbed %q", r.steps[i].name, clip(reply.Text, 60), clip(before.Text, 60))
+			r.find(finding{kind: Misanswered, text: text, advice: adviceMisanswer})
 		}
 	}
+}
+
+// course is what has led to the answers, whatever was interrupted on the way: which
+// messages the model has had before which turn, and what the tools have said, which may
+// depend on time or chance. Where two runs have the same, they have the same answers.
+func (r *run) course() string {
+	var b strings.Builder
+	place := make(map[string]int)
+	for _, rec := range r.records {
+		switch rec := rec.(type) {
+		case *journal.Admitted:
+			place[rec.Submission] = len(place)
+		case *journal.Entry:
+			if rec.Purpose == journal.Input {
+				fmt.Fprintf(&b, "message %d\n", place[rec.Submission])
+			}
+		case *journal.TurnDone:
+			if rec.Stop != journal.StopAborted {
+				b.WriteString("turn\n")
+			}
+		case *journal.Settled:
+			fmt.Fprintf(&b, "%d by %d\n", place[rec.Submission], place[rec.AnsweredBy])
+		case *journal.Outcome:
+			fmt.Fprintf(&b, "%s: %q\n", rec.Tool, rec.Content)
+		}
+	}
+	return b.String()
 }
 
 // judgeJournal holds the settlements and the calls to what was promised.

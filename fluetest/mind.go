@@ -142,17 +142,30 @@ func (w word) String() string {
 	return w.of + ": " + w.text
 }
 
-// told returns what a conversation says of interruptions.
-func told(req *model.Request) []word {
-	var out []word
+// saysInterrupted reports whether a block says of a call what the runtime says of one
+// that was interrupted.
+func saysInterrupted(b model.Block) bool {
+	return b.Kind == model.ToolResult && b.IsError && (strings.Contains(b.Text, `"type":"interrupted"`) || strings.Contains(b.Text, `"type":"not_run"`))
+}
+
+// heard is a word, and the call whose result it is, if it is one.
+type heard struct {
+	word
+	call string
+}
+
+// told returns what a conversation says of interruptions, also in results that may be
+// the tools' own.
+func told(req *model.Request) []heard {
+	var out []heard
 	for _, m := range req.Messages {
 		for _, b := range m.Blocks {
 			switch {
-			case b.Kind == model.ToolResult && b.IsError && strings.Contains(b.Text, `"type":"interrupted"`):
-				out = append(out, word{clip(b.Text, 200), toolOf(req, b)})
+			case saysInterrupted(b):
+				out = append(out, heard{word{clip(b.Text, 200), toolOf(req, b)}, b.CallID})
 			case m.Role == model.RoleUser && strings.HasPrefix(b.Text, "<signal"):
 				if w, ok := interruption(b.Text); ok {
-					out = append(out, w)
+					out = append(out, heard{word: w})
 				}
 			}
 		}

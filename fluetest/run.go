@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/flue-go/flue"
+	"github.com/flue-go/flue/internal/engine"
 	"github.com/flue-go/flue/journal"
 	"github.com/flue-go/flue/model"
 	"github.com/flue-go/flue/store"
@@ -45,7 +47,7 @@ type run struct {
 	mu       sync.Mutex
 	story    []string
 	findings []finding
-	words    []word
+	heard    []heard
 	causes   map[string]error // why submissions have failed, by their ids
 	missing  string           // a provider that the agent names and nobody has
 	probing  bool
@@ -107,14 +109,48 @@ func (l *life) asked(req *model.Request) {
 	if err := wellFormed(req.Messages); err != nil {
 		r.find(finding{kind: Malformed, text: "a request to the model is malformed: " + err.Error(), advice: adviceEngine})
 	}
+	own := r.ownCalls(slices.ContainsFunc(req.Messages, func(m model.Message) bool { return slices.ContainsFunc(m.Blocks, saysInterrupted) }))
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, w := range told(req) {
-		if !slices.Contains(r.words, w) {
-			r.words = append(r.words, w)
-			r.story = append(r.story, "    the model is told: "+w.String())
+	for _, h := range told(req) {
+		if !slices.Contains(r.heard, h) {
+			r.heard = append(r.heard, h)
+			if !own[h.call] {
+				r.story = append(r.story, "    the model is told: "+h.String())
+			}
 		}
 	}
+}
+
+// told returns what the model was told of interruptions. What a tool has said itself is
+// none of it: a tool may say the same as the runtime does. Only the journal tells them
+// apart, and a model call may begin before the journal has the results that it is shown.
+func (r *run) told() []word {
+	r.mu.Lock()
+	all := slices.Clone(r.heard)
+	r.mu.Unlock()
+	own := r.ownCalls(slices.ContainsFunc(all, func(h heard) bool { return h.call != "" }))
+	var words []word
+	for _, h := range all {
+		if !own[h.call] && !slices.Contains(words, h.word) {
+			words = append(words, h.word)
+		}
+	}
+	return words
+}
+
+// ownCalls returns the calls whose results are the tools' own, if that is of interest.
+func (r *run) ownCalls(of bool) map[string]bool {
+	own := make(map[string]bool)
+	if !of {
+		return own
+	}
+	for _, rec := range r.read() {
+		if o, ok := rec.(*journal.Outcome); ok && o.DurationMS != nil {
+			own[o.Call] = true
+		}
+	}
+	return own
 }
 
 // answered takes note of an answer of the script, and of what it has answered to
@@ -195,14 +231,31 @@ func (r *run) open() (*life, error) {
 	}
 	r.lives = append(r.lives, l)
 	var err error
-	l.rt, err = flue.Open(context.Background(), flue.Config{
-		Agents: []*flue.Agent{&made}, Providers: providers, Store: l.tape, Observe: l.observe,
+	// What has happened before a death must be known at the death.
+	l.rt, err = flue.Open(engine.WithTap(context.Background(), l.observe), flue.Config{
+		Agents: []*flue.Agent{&made}, Providers: providers, Store: l.tape,
+		CheckpointEvery: r.checkpoints(),
 	})
 	if err != nil {
 		return nil, err
 	}
 	l.in = l.rt.Instance(made.Name, instanceID)
 	return l, nil
+}
+
+// checkpoints is after how many records a checkpoint is kept: after each in every
+// other run, so that whoever takes the agent up does so from one, as in a long
+// conversation, and never in so short a conversation in the others, which go by the
+// plain journal. Which it is depends on the deaths, so that a replay is like its run.
+func (r *run) checkpoints() int {
+	n := 0
+	for _, d := range r.deaths {
+		n += d.Write + slices.Index(allModes, d.Mode)
+	}
+	if n%2 == 1 {
+		return math.MaxInt
+	}
+	return 1
 }
 
 func (l *life) isDead() bool {
@@ -295,11 +348,7 @@ func (l *life) step(i int) error {
 // patience is how long a message may take.
 func (r *run) patience() time.Duration { return r.budget + time.Hour }
 
-func (r *run) wasTold() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.words) > 0
-}
+func (r *run) wasTold() bool { return len(r.told()) > 0 }
 
 // cause is why a submission has failed, for this side only.
 func (r *run) cause(submission string) error {
@@ -459,7 +508,7 @@ func (r *run) probe() {
 }
 
 // missingProvider reads the engine's words for a model that has no provider.
-var missingProvider = regexp.MustCompile(`there is no provider "([^"]*)" here`)
+var missingProvider = regexp.MustCompile(`there is no provider "([^"]*)"[;,]`)
 
 func (l *life) observe(ev flue.Event) {
 	if l.isDead() {
@@ -477,6 +526,9 @@ func (l *life) observe(ev flue.Event) {
 		l.mu.Unlock()
 		r.tell("    %s begins", ev.Tool)
 	case flue.EventToolDone:
+		if ev.Reason != "" { // it was interrupted
+			return
+		}
 		l.mu.Lock()
 		l.open[ev.Tool]--
 		l.mu.Unlock()

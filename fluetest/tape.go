@@ -127,6 +127,8 @@ func (c *calls) record(r journal.Record) (words string, minor bool) {
 		return "the beginning of " + quoted(r.Message), r.Purpose != journal.Input
 	case *journal.TurnDone:
 		return c.turn(r), false
+	case *journal.Called:
+		return "the beginning of calls", true
 	case *journal.Outcome:
 		return "the outcome of " + r.Tool, false
 	case *journal.Step:
