@@ -10,6 +10,7 @@ import (
 	"unicode"
 
 	"github.com/flue-go/flue"
+	"github.com/flue-go/flue/model"
 	"github.com/flue-go/flue/store"
 )
 
@@ -30,8 +31,13 @@ type activity struct {
 	model    string // of the latest turn
 	failed   bool   // the latest turn failed
 	scripted bool   // the demo has answered; read after close
+	used     used   // by the models that have answered; read after close
 	resuming map[store.Address]bool
 }
+
+// compacted is the type of the event that tells of a summary, which a model has
+// written.
+const compacted flue.EventType = "compaction"
 
 // waitingLines is how many lines may wait to be shown.
 const waitingLines = 1024
@@ -112,10 +118,20 @@ func (a *activity) observe(ev flue.Event) {
 			a.show(fmt.Sprintf("resume  an interrupted message, attempt %d", ev.Attempt))
 		}
 	case flue.EventTurnStarted:
+		if ev.Budget != nil && !a.failed {
+			a.show("budget  used up: " + ev.Budget.String() + "; the model concludes")
+		}
 		a.turn(ev)
 	case flue.EventTurnDone:
 		if a.failed = ev.Error != nil; a.failed {
 			a.show("error   " + clip(ev.Error.Error()))
+		}
+		if _, scripted := a.models.scripted(a.model); !scripted {
+			a.used.add(ev)
+		}
+	case compacted:
+		if _, scripted := a.models.scripted(ev.Model); !scripted && ev.Usage != (model.Usage{}) {
+			a.used.add(ev)
 		}
 	case flue.EventToolStarted:
 		a.show("call    " + line(ev.Tool) + " " + clip(ev.Input))
@@ -151,6 +167,15 @@ func (a *activity) turn(ev flue.Event) {
 		"demo    Replies come from a scripted demo model, not from "+line(ev.Model)+".",
 		"demo    Set "+variable+" in the environment or in "+defaultEnvFile+" to use the real model.",
 	)
+}
+
+// tellUsed says what the models have used, if one has said so.
+func (a *activity) tellUsed() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.used.any() {
+		a.show("used    " + a.used.String())
+	}
 }
 
 // took is a duration as a person wants it.

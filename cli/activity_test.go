@@ -15,6 +15,7 @@ import (
 
 	"github.com/flue-go/flue"
 	"github.com/flue-go/flue/internal/engine"
+	"github.com/flue-go/flue/journal"
 	"github.com/flue-go/flue/store"
 )
 
@@ -52,6 +53,11 @@ func TestActivity(t *testing.T) {
 				{Type: flue.EventTurnStarted, Model: "p/one"},
 			},
 			[]string{"model   p/one", "error   529: overloaded", "retry   p/one"},
+		},
+		{
+			"a budget that is used up",
+			[]flue.Event{{Type: flue.EventTurnStarted, Model: "p/one", Budget: &flue.ExhaustedBudget{Scope: journal.ScopeInstance, Limit: journal.LimitTurns}}},
+			[]string{"budget  used up: turns of the instance; the model concludes", "model   p/one"},
 		},
 		{
 			"tools",

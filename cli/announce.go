@@ -3,10 +3,10 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net"
-	"slices"
 	"strings"
+
+	"github.com/flue-go/flue"
 )
 
 // announce says on standard output what is served, and how to try it.
@@ -46,15 +46,21 @@ func reachable(addr net.Addr) string {
 }
 
 // warn logs what an operator should know before there is a first request.
-func (s *server) warn(m *models, addr net.Addr) {
+func (s *server) warn(rt *flue.Runtime, m *models, addr net.Addr) {
 	if !loopback(addr) && s.app.Middleware == nil {
 		s.log.Warn("whoever can reach this address can use the agents: the program has no authentication", "address", addr.String())
 	}
-	if !m.demo {
-		return
-	}
-	for _, name := range slices.Sorted(maps.Keys(m.missing)) {
-		s.log.Warn("a scripted demo model answers in place of this provider; set the variable to use the real one",
-			"provider", name, "variable", m.missing[name])
+	for _, a := range s.app.Agents {
+		used, err := rt.Preflight(a.Name)
+		if err != nil {
+			s.log.Error("the agent cannot answer", "agent", a.Name, "error", err)
+			continue
+		}
+		for _, specifier := range used {
+			if variable, ok := m.scripted(specifier); ok {
+				s.log.Warn("a scripted demo model answers in place of the real one; set the variable to use that",
+					"agent", a.Name, "model", specifier, "variable", variable)
+			}
+		}
 	}
 }

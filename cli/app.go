@@ -51,8 +51,16 @@ type App struct {
 	Agents []*flue.Agent
 
 	// Providers are model providers by the name that specifiers use. They come
-	// before those that the environment configures.
+	// before those that the environment sets up; see package model/providers.
 	Providers map[string]model.Provider
+
+	// ModelMiddleware and Catalog are those of [flue.Config]. The default of
+	// Catalog is [catalog.Lookup].
+	ModelMiddleware []model.Middleware
+	Catalog         func(provider, id string) (model.Info, bool)
+
+	// StrictModels is that of [flue.Config].
+	StrictModels bool
 
 	// Demo, if set, answers in place of a provider that has no key in the
 	// environment, so that the program can be tried at once. It should be a
@@ -75,7 +83,7 @@ type App struct {
 	Routes func(mux *http.ServeMux, rt *flue.Runtime)
 
 	// Middleware, if set, is put around the HTTP handler of serve, Routes
-	// included, but not around the health check. It is the place for
+	// included, but not around the health checks. It is the place for
 	// authentication.
 	Middleware func(http.Handler) http.Handler
 
@@ -129,6 +137,7 @@ var (
 // return when that is done. The variables of the env file are set in the
 // environment of the process.
 func Run(ctx context.Context, app App, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	stderr = &serial{w: stderr}
 	p := &program{app: app, in: stdin, out: stdout, err: stderr}
 	if p.app.Name == "" {
 		p.app.Name = executable()

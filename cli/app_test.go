@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -64,6 +65,7 @@ func agent(name string) *flue.Agent {
 			flue.UseModel(r, specifier)
 			flue.UseTool(r, pause)
 			flue.UseTool(r, shout)
+			flue.UseTool(r, breathe)
 			if data := flue.UseInitialData[map[string]any](r); data != nil {
 				return fmt.Sprint("data: ", data["plan"])
 			}
@@ -82,6 +84,17 @@ var pause = flue.NewTool(flue.Tool{Name: "pause", Description: "Pause until you 
 		return "", context.Cause(ctx)
 	})
 
+// breathe takes a moment.
+var breathe = flue.NewTool(flue.Tool{Name: "breathe", Description: "Breathe."},
+	func(ctx context.Context, _ struct{}) (string, error) {
+		select {
+		case <-time.After(100 * time.Millisecond):
+			return "ah", nil
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		}
+	})
+
 var shout = flue.NewTool(flue.Tool{Name: "shout", Description: "Shout."},
 	func(ctx context.Context, in struct {
 		Text string `json:"text"`
@@ -96,6 +109,9 @@ var shout = flue.NewTool(flue.Tool{Name: "shout", Description: "Shout."},
 
 // obedient is a scripted model that does what it is told.
 func obedient(req *model.Request) script.Turn {
+	if script.LastUser(req) == "toil" {
+		return script.Call("breathe", struct{}{})
+	}
 	if results := script.LastResults(req); len(results) > 0 && script.Step(req) > 0 {
 		return script.Say("tool: " + results[0].Text)
 	}

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -15,6 +16,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"github.com/flue-go/flue/internal/pgtest"
 )
 
 // A child is the program of testApp in a process of its own.
@@ -161,7 +165,7 @@ func TestServe(t *testing.T) {
 	dir := t.TempDir()
 	c := start(t, dir, "serve", "--addr", "127.0.0.1:0", "--log-format", "json")
 	base := c.base()
-	c.stderr.await(t, `"msg":"a scripted demo model answers.*"provider":"anthropic","variable":"ANTHROPIC_API_KEY"`)
+	c.stderr.await(t, `"msg":"a scripted demo model answers.*"model":"anthropic/claude-haiku-4-5","variable":"ANTHROPIC_API_KEY"`)
 
 	if status, body := get(t, base+"/health"); status != http.StatusOK || body != "ok" {
 		t.Errorf("health is %d %q", status, body)
@@ -242,6 +246,99 @@ func TestServeDrains(t *testing.T) {
 	if code, stdout := c.wait(); code != 0 || !strings.HasPrefix(stdout, "tool: ") {
 		t.Errorf("after the restart: exit code %d and %q, want 0 and the reply", code, stdout)
 	}
+}
+
+// Between the signal and the end requests are still taken, for as long as load
+// balancers may need to notice that the server is not ready.
+func TestServeDrainDelay(t *testing.T) {
+	dir := t.TempDir()
+	c := start(t, dir, "serve", "--addr", "127.0.0.1:0", "--drain-delay", "3s")
+	base := c.base()
+	if status, body := get(t, base+"/health"); status != http.StatusOK {
+		t.Fatalf("%d %s", status, body)
+	}
+	c.signal(syscall.SIGTERM)
+	c.stderr.await(t, `shutting down`)
+	want := `{"status":"unavailable","reasons":["draining"]}`
+	for range 100 { // the line of the log comes first
+		if status, body := get(t, base+"/health"); status == http.StatusServiceUnavailable && strings.TrimSpace(body) == want {
+			want = ""
+			break
+		}
+	}
+	if want != "" {
+		t.Error("it does not say that it drains")
+	}
+	if status, _ := get(t, base+"/health/live"); status != http.StatusOK {
+		t.Errorf("live: %d", status)
+	}
+	if status, body := post(t, base+"/agents/echo/a", `{"kind":"user","body":"say it"}`); status != http.StatusAccepted {
+		t.Errorf("a message: %d %s", status, body)
+	}
+	c.stderr.await(t, `msg="message settled" instance=agents/echo/a`) // nobody else could work on it
+	if code, _ := c.wait(); code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
+}
+
+// What a server works on goes on elsewhere as soon as a call has ended after the
+// signal, though the server still waits for a request that is slow.
+func TestServeHandsOver(t *testing.T) {
+	db := database(t)
+	c := start(t, t.TempDir(), "serve", "--addr", "127.0.0.1:0")
+	base := c.base()
+	url := base + "/agents/echo/a"
+	if status, body := post(t, url, `{"kind":"user","body":"toil"}`); status != http.StatusAccepted {
+		t.Fatalf("sending a message: %d %s", status, body)
+	}
+	stream, err := http.Get(url + "?view=updates&live=sse&offset=-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Body.Close()
+	lines := bufio.NewScanner(stream.Body)
+	for lines.Scan() && !strings.Contains(lines.Text(), `"toolName":"breathe"`) {
+		// until it works
+	}
+	owner := func() string {
+		return pgtest.Value[string](t, db, `SELECT owner FROM flue.instances WHERE name = 'a'`)
+	}
+	first := owner()
+	other := start(t, t.TempDir(), "serve", "--addr", "127.0.0.1:0")
+	other.base()
+	slow, err := net.Dial("tcp", strings.TrimPrefix(base, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer slow.Close()
+	const request = "POST /agents/echo/b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n"
+	if _, err := io.WriteString(slow, request); err != nil {
+		t.Fatal(err)
+	}
+	answer := bufio.NewReader(slow)
+	if line, err := answer.ReadString('\n'); !strings.Contains(line, "100 Continue") {
+		t.Fatalf("%q, %v", line, err)
+	}
+	waited := make(chan struct{}) // closed when the server waits for the request no longer
+	go func() { defer close(waited); _, _ = io.Copy(io.Discard, answer) }()
+	began := time.Now()
+	c.signal(syscall.SIGTERM)
+	for now := owner(); now == first || now == ""; now = owner() {
+		select {
+		case <-waited:
+			t.Fatalf("%v after the signal %q still owned the conversation", time.Since(began), now)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	t.Logf("taken over after %v", time.Since(began))
+	if _, err := io.Copy(io.Discard, stream.Body); err != nil {
+		t.Errorf("the stream was cut, not ended: %v", err)
+	}
+	if code, _ := c.wait(); code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
+	other.signal(os.Kill)
+	other.wait()
 }
 
 // A second signal does not wait for anything.

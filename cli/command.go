@@ -19,7 +19,8 @@ type program struct {
 	in       io.Reader
 	out, err io.Writer
 
-	db      string
+	db      string // as it was given; see place
+	place   place
 	envFile string
 	logging logging
 	release func() error
@@ -57,11 +58,11 @@ func (p *program) command() (*cobra.Command, error) {
 		return fmt.Errorf("%w; see %s --help", err, c.CommandPath())
 	})
 	flags := root.PersistentFlags()
-	flags.StringVar(&p.db, "db", p.defaultDB(), "`file` that keeps the conversations, or "+inMemory+" to forget them")
+	flags.StringVar(&p.db, "db", p.defaultDB(), "`place` that keeps the conversations: a file, a postgres:// URL (better in "+dbVariable+"), or "+inMemory+" to forget them")
 	flags.StringVar(&p.envFile, "env-file", defaultEnvFile, "`file` with variables, for those that are not in the environment")
 	flags.TextVar(&p.logging.level, "log-level", slog.LevelInfo, "least `level` that is logged: debug, info, warn or error (run: warn)")
 	flags.StringVar(&p.logging.format, "log-format", "text", "`format` of the log: text or json")
-	root.AddCommand(p.runCommand(), p.serveCommand(), p.inspectCommand(), p.repairCommand())
+	root.AddCommand(p.runCommand(), p.serveCommand(), p.inspectCommand(), p.repairCommand(), p.compactCommand(), p.migrateCommand(), p.copyCommand(), p.modelsCommand())
 	return root, p.ownFlags(root)
 }
 
@@ -102,7 +103,7 @@ func (p *program) setup(c *cobra.Command) error {
 	if err := p.logging.validate(); err != nil {
 		return err
 	}
-	if err := loadEnv(p.envFile, c.Flags().Changed("env-file")); err != nil {
+	if err := p.locate(c); err != nil {
 		return err
 	}
 	if p.app.Setup != nil {

@@ -14,12 +14,6 @@ import (
 	"github.com/flue-go/flue/store"
 )
 
-// A mendable store is one that a repair can work on.
-type mendable interface {
-	store.Store
-	store.Lister
-}
-
 // A mending is what a repair would do to a conversation, and why.
 type mending struct {
 	addr   store.Address
@@ -44,7 +38,7 @@ func (m *mending) alone() bool { return m.span.From == m.span.To && m.span.To < 
 // What can be passed over alone is: the batch at which the journal cannot be
 // continued, if all that follows is in order without it. Otherwise everything
 // from there on is, so that the state is one that was true once.
-func diagnose(ctx context.Context, st mendable, addr store.Address, now time.Time) (*mending, error) {
+func diagnose(ctx context.Context, st keeper, addr store.Address, now time.Time) (*mending, error) {
 	_, err := replay(ctx, st, addr)
 	m := &mending{addr: addr}
 	switch {
@@ -89,7 +83,10 @@ func diagnose(ctx context.Context, st mendable, addr store.Address, now time.Tim
 		return nil, err
 	}
 	m.batch = journal.Batch{At: now, Records: records}
-	return m, m.rehearse(state)
+	if err := m.rehearse(state); err != nil {
+		return nil, err
+	}
+	return m, nil
 }
 
 // errNotMendable is wrapped by what diagnose says of damage that it does not mend.
@@ -101,7 +98,7 @@ func (m *mending) refusal() error {
 	case m.damage.Newer():
 		return m.needsNewer(m.damage.Offset)
 	case m.damage.Offset == 0:
-		return fmt.Errorf("%w: the record of its creation cannot be read (%w), and without that nothing else means anything: restore the file from a backup, or begin another conversation",
+		return fmt.Errorf("%w: the record of its creation cannot be read (%w), and without that nothing else means anything: restore a backup, or begin another conversation",
 			errNotMendable, m.damage)
 	}
 	return nil
@@ -313,41 +310,5 @@ func (m *mending) rehearse(state *fold.State) error {
 }
 
 func (m *mending) useless(err error) error {
-	return fmt.Errorf("%w: %w. Restore the file from a backup, or begin another conversation", errNotMendable, err)
-}
-
-// repairNode is the name under which a repair owns the conversation.
-const repairNode = "repair"
-
-// do appends the repair and reads the journal again.
-func (m *mending) do(ctx context.Context, st mendable) error {
-	w := store.Write{}
-	var err error
-	if w.Payload, err = journal.Encode(m.batch); err != nil {
-		return err
-	}
-	for _, sub := range m.open {
-		w.Settle = append(w.Settle, store.Settlement{Submission: sub.ID, Outcome: journal.Failed})
-	}
-	if err := st.Renew(ctx, repairNode, time.Minute); err != nil {
-		return err
-	}
-	lease, err := st.Take(ctx, repairNode, m.addr)
-	if err != nil {
-		return err
-	}
-	offset, err := st.Append(ctx, lease, w)
-	if err != nil {
-		return err
-	}
-	if err := st.Release(ctx, lease); err != nil {
-		return err
-	}
-	if offset != m.head+1 {
-		return fmt.Errorf("the journal has grown under the repair, to batch %d: run it again", offset)
-	}
-	if _, err := replay(ctx, st, m.addr); err != nil {
-		return fmt.Errorf("the repair was written and does not help: %w. Restore the file from a backup", err)
-	}
-	return nil
+	return fmt.Errorf("%w: %w. Restore a backup, or begin another conversation", errNotMendable, err)
 }

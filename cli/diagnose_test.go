@@ -152,8 +152,8 @@ func mendAll(t *testing.T, st *spoiled) *mending {
 	if err != nil || m == nil {
 		t.Fatalf("diagnose: %v, %v", m, err)
 	}
-	if err := m.do(t.Context(), st); err != nil {
-		t.Fatal(err)
+	if offset, err := mend(t.Context(), st, m); err != nil || offset != m.head+1 {
+		t.Fatalf("mend: %d, %v", offset, err)
 	}
 	after := kept(t, st.Store)
 	if !slices.Equal(after[:len(before)], before) || len(after) != len(before)+1 {

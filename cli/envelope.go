@@ -18,7 +18,10 @@ type envelope struct {
 	AnsweredBy string                       `json:"answeredBySubmissionId,omitempty"`
 	Text       *string                      `json:"text,omitempty"`
 	Data       map[string][]json.RawMessage `json:"data,omitempty"`
+	Budget     *flue.ExhaustedBudget        `json:"budget,omitempty"`   // the limit that ended the response
 	Scripted   bool                         `json:"scripted,omitempty"` // the demo model has answered, not a real one
+	Usage      *usage                       `json:"usage,omitempty"`    // of the model calls of this run, if a model was asked
+	Cost       *cost                        `json:"cost,omitempty"`
 	Error      *envelopeError               `json:"error,omitempty"`
 }
 
@@ -33,9 +36,13 @@ const outcomeError = "error"
 
 func (r *run) envelope(err error) envelope {
 	e := envelope{Agent: r.agent, ID: r.id, UID: r.uid, Submission: r.submission, Scripted: r.scripted}
+	if u := r.used.usage; r.used.any() {
+		e.Usage = &usage{Input: u.Input, Output: u.Output, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite, Reasoning: u.Reasoning}
+		e.Cost = &cost{Dollars: r.used.cost.Dollars, Unknown: r.used.cost.Unknown, AtMost: r.used.cost.AtMost}
+	}
 	if err == nil {
 		e.Outcome, e.UID = string(flue.Completed), r.reply.UID
-		e.Text, e.Data = &r.reply.Text, r.reply.Data
+		e.Text, e.Data, e.Budget = &r.reply.Text, r.reply.Data, r.reply.Budget
 		if r.reply.AnsweredBy != r.submission {
 			e.AnsweredBy = r.reply.AnsweredBy
 		}

@@ -26,8 +26,22 @@ func (l eventLog) observe(ev flue.Event) {
 		level, msg = slog.LevelInfo, "work left to the next start"
 	case flue.EventTurnStarted:
 		at = append(at, slog.String("turn", ev.Turn), slog.String("model", ev.Model))
+		at = append(at, usedUp(ev)...)
+	case flue.EventTurnRetry:
+		level, msg = slog.LevelInfo, "model call is made again"
+		at = append(at, slog.Int("failures", ev.Attempt), slog.Duration("wait", ev.Took), slog.Any("error", ev.Error))
+	case flue.EventFallback:
+		at = append(at, slog.String("model", ev.Model), slog.String("reason", ev.Reason))
+	case flue.EventMessage:
+		at = append(at, slog.String("purpose", ev.Purpose), slog.String("signal", ev.Signal), slog.Int("attachments", len(ev.Attachments)))
 	case flue.EventTurnDone:
-		at = append(at, slog.String("turn", ev.Turn), slog.String("stop", ev.Stop), slog.Int("tokens", ev.Usage.Total()))
+		at = append(at, slog.String("turn", ev.Turn), slog.String("stop", ev.Stop), slog.Int("tokens", ev.Usage.Total()), slog.Duration("took", ev.Took))
+		switch {
+		case ev.Cost.Known():
+			at = append(at, slog.Float64("dollars", ev.Cost.Dollars))
+		case ev.Cost.AtMost > 0:
+			at = append(at, slog.Float64("dollarsAtMost", ev.Cost.AtMost)) // an estimate
+		}
 		if ev.Error != nil {
 			level, msg = slog.LevelWarn, "model call failed"
 			at = append(at, slog.Any("error", ev.Error))
@@ -41,11 +55,24 @@ func (l eventLog) observe(ev flue.Event) {
 		return
 	case flue.EventSettled:
 		level, msg = slog.LevelInfo, "message settled"
-		at = append(at, slog.String("outcome", ev.Outcome))
-	case flue.EventText, flue.EventDamaged: // the second is in the runtime's own log
+		at = append(at, slog.String("outcome", ev.Outcome), slog.Int("tokens", ev.Usage.Total()), slog.Duration("took", ev.Took))
+		at = append(at, usedUp(ev)...)
+	case flue.EventDropped:
+		level, msg = slog.LevelWarn, "events were left out of this log"
+		at = []slog.Attr{slog.Int("events", ev.Dropped)}
+	case flue.EventIdle, flue.EventDamaged, flue.EventStalled, flue.EventSchemaReduced,
+		flue.EventLeaseLapsed, flue.EventLeaseRenewed, flue.EventOverloaded, flue.EventRelieved: // but for the first, they are in the runtime's own log
 		return
 	}
 	l.log.LogAttrs(context.Background(), level, msg, at...)
+}
+
+// usedUp names the limit of a budget that ends a response.
+func usedUp(ev flue.Event) []slog.Attr {
+	if ev.Budget == nil {
+		return nil
+	}
+	return []slog.Attr{slog.String("budget", ev.Budget.String())}
 }
 
 // tool writes a line that a tool has logged, at its own level.

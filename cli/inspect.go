@@ -15,35 +15,45 @@ import (
 	"github.com/flue-go/flue/internal/fold"
 	"github.com/flue-go/flue/journal"
 	"github.com/flue-go/flue/store"
-	"github.com/flue-go/flue/store/sqlite"
 )
 
 func (p *program) inspectCommand() *cobra.Command {
 	in := inspection{program: p}
 	c := &cobra.Command{
-		Use:   "inspect [flags] [agent id]",
-		Short: "Show the conversations that are kept, or one of them",
-		Long: `Show the conversations that are kept, or one of them.
+		Use:   "inspect [flags] [agent id | work | nodes]",
+		Short: "Show the conversations that are kept, one of them, or who works on what",
+		Long: `Show the conversations that are kept, one of them, or who works on what.
 
 Without arguments it lists the conversations. With the name of an agent and the
 id of a conversation it shows what that one is doing and what waits in it, or
 with --records its journal, one record a line.
 
-It only reads, and works while a server has the file open. What people and
-models have said is not shown unless --bodies asks for it.
+"inspect work" lists the conversations with unfinished messages, those first
+that wait for longest, and who works on them; with --stuck only those that have
+waited for longer than that, or whose owner is dead. "inspect nodes" lists the
+processes that share the database.
+
+It only reads, and works beside servers. What people and models have said is not
+shown unless --bodies asks for it.
 
 A conversation whose journal cannot be continued is marked as damaged, with the
 place and the reason; see the command repair.`,
 		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 0 && len(args) != 2 {
-				return errors.New("give the name of an agent and the id of a conversation, or neither")
+			if len(args) > 2 || len(args) == 1 && args[0] != viewWork && args[0] != viewNodes {
+				return errors.New("give the name of an agent and the id of a conversation, or work, or nodes, or nothing")
 			}
 			return nil
 		},
-		RunE: func(c *cobra.Command, args []string) error { return in.run(c.Context(), args) },
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := p.locate(c); err != nil {
+				return err
+			}
+			return in.run(c.Context(), args)
+		},
 	}
 	flags := c.Flags()
 	flags.StringVar(&in.agent, "agent", "", "list only conversations of the agent of this `name`")
+	flags.DurationVar(&in.stuck, "stuck", 0, "with work: list only what has waited for longer than this `time`, or has a dead owner")
 	flags.BoolVar(&in.unsettled, "unsettled", false, "list only conversations with unfinished messages")
 	flags.BoolVar(&in.check, "check", false, "read the journal of every conversation that is listed, which finds all that are damaged")
 	flags.BoolVar(&in.records, "records", false, "print the journal of one conversation, one record a line")
@@ -61,32 +71,63 @@ type inspection struct {
 	records   bool
 	bodies    bool
 	json      bool
+	stuck     time.Duration
 
-	st  *sqlite.Store
+	st  keeper
 	to  *bufio.Writer
 	now time.Time
 }
 
+// What inspect shows beside conversations. Each is the only argument, so that it
+// cannot be the name of an agent.
+const (
+	viewWork  = "work"
+	viewNodes = "nodes"
+)
+
 func (in *inspection) run(ctx context.Context, args []string) (err error) {
-	switch {
-	case in.bodies && !in.records:
-		return errors.New("--bodies goes with --records")
-	case in.records && len(args) == 0:
-		return errors.New("--records needs an agent and an id: it prints the journal of one conversation")
-	case len(args) > 0 && (in.agent != "" || in.unsettled || in.check):
-		return errors.New("--agent, --unsettled and --check choose what is listed: leave them out for one conversation")
+	view := ""
+	if len(args) == 1 {
+		view = args[0]
 	}
-	if in.st, err = in.openExisting(ctx, sqlite.Options{ReadOnly: true}); err != nil {
+	if err := in.validate(args, view); err != nil {
+		return err
+	}
+	if in.st, err = in.openExisting(ctx, true); err != nil {
 		return err
 	}
 	defer in.closing("the conversations", in.st.Close)
 	in.now, in.to = time.Now(), bufio.NewWriter(in.out)
-	if len(args) == 0 {
+	switch {
+	case view == viewWork:
+		err = in.work(ctx)
+	case view == viewNodes:
+		err = in.nodes(ctx)
+	case len(args) == 0:
 		err = in.list(ctx)
-	} else {
+	default:
 		err = in.show(ctx, store.Address{Agent: args[0], ID: args[1]})
 	}
 	return errors.Join(err, in.to.Flush())
+}
+
+// validate checks the flags against each other and against what is to be shown.
+func (in *inspection) validate(args []string, view string) error {
+	switch {
+	case in.bodies && !in.records:
+		return errors.New("--bodies goes with --records")
+	case in.records && len(args) != 2:
+		return errors.New("--records needs an agent and an id: it prints the journal of one conversation")
+	case len(args) == 2 && (in.agent != "" || in.unsettled || in.check):
+		return errors.New("--agent, --unsettled and --check choose what is listed: leave them out for one conversation")
+	case view != "" && (in.unsettled || in.check), view == viewNodes && in.agent != "":
+		return fmt.Errorf("--unsettled and --check choose which conversations are listed, and --agent which work: leave them out for %s", view)
+	case in.stuck != 0 && view != viewWork:
+		return errors.New("--stuck goes with work: inspect work --stuck 10m")
+	case in.stuck < 0:
+		return fmt.Errorf("--stuck %s: give a time that is not negative", in.stuck)
+	}
+	return nil
 }
 
 // show prints one conversation.

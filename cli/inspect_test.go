@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -101,6 +102,9 @@ func TestInspectRecords(t *testing.T) {
 	shows(t, must(t, file, "inspect", "echo", "a", "--records"), `^     2  - +\(damaged\)     .*batch 2 does not match its checksum`, fmt.Sprintf(`^     %d  \S+Z  settled`, head))
 }
 
+// free is a catalog of models that cost nothing.
+func free(string, string) (model.Info, bool) { return model.Info{Cost: model.Cost{Free: true}}, true }
+
 func TestInspectShowsWhatWaits(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "app.db")
 	stuck := make(chan struct{})
@@ -116,6 +120,8 @@ func TestInspectShowsWhatWaits(t *testing.T) {
 	refund := flue.NewTool(flue.Tool{Name: "refund", Description: "Refund."}, func(context.Context, struct{}) (string, error) { return "done", nil })
 	agent := &flue.Agent{Name: "clerk", Render: func(r *flue.Render) string {
 		flue.UseModel(r, "demo/m")
+		flue.UseBudget(r, flue.Budget{Turns: 9, WallTime: time.Hour, Dollars: 0.5})
+		flue.UseBudget(r, flue.Budget{Scope: flue.PerInstance, ToolCalls: 2})
 		flue.UseTool(r, hang)
 		flue.UseApprovalGate(r, refund, flue.ApprovalPolicy{})
 		return ""
@@ -131,7 +137,7 @@ func TestInspectShowsWhatWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer st.Close()
-	rt, err := flue.Open(t.Context(), flue.Config{Agents: []*flue.Agent{agent}, Providers: map[string]model.Provider{"demo": obey}, Store: st})
+	rt, err := flue.Open(t.Context(), flue.Config{Agents: []*flue.Agent{agent}, Providers: map[string]model.Provider{"demo": obey}, Store: st, Catalog: free})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +163,9 @@ func TestInspectShowsWhatWaits(t *testing.T) {
 	shows(t, text, `^phase +tools$`, `^next +finish the calls`, `^unsettled +2 messages$`,
 		`^ +`+ids[0]+` active, accepted \S+ \(\d+s ago\), 1 attempt, out of time in \d+m$`, `^ +`+ids[1]+` queued, accepted \S+ \(\d+s ago\)$`,
 		`^approvals +1 pending$`, `^ +\S+ refund, asked for \S+ \(\d+s ago\), never expires$`,
-		`^calls +1 open$`, `^ +\S+ hang, has none yet$`, `^steps +1$`, `^ +call:\S+ "prepare", has a value$`)
+		`^calls +1 open$`, `^ +\S+ hang, has none yet$`, `^steps +1$`, `^ +call:\S+ "prepare", has a value$`,
+		`^spent +2 turns, 1 tool call, `, `^budget +1 of 9 turns for the submission$`, `^budget +\$0\.0000 of \$0\.5000 dollars for the submission$`,
+		`^budget +\S+s of 1h0m0s wall_time for the submission$`, `^budget +1 of 2 tool_calls for the instance$`)
 	var s struct {
 		Phase, Next string
 		Unsettled   []struct {
@@ -170,13 +178,19 @@ func TestInspectShowsWhatWaits(t *testing.T) {
 			Name string
 			Done bool
 		}
-		Usage struct{ Input int }
+		Usage  struct{ Input int }
+		Spent  struct{ Turns, ToolCalls int }
+		Budget []struct {
+			Scope, Limit string
+			Most         float64
+		}
 	}
 	if err := json.Unmarshal([]byte(must(t, file, "inspect", "clerk", "a", "--json")), &s); err != nil {
 		t.Fatal(err)
 	}
 	if s.Phase != "tools" || len(s.Unsettled) != 2 || s.Unsettled[0].State != "active" || s.Unsettled[1].SubmissionID != ids[1] || s.Unsettled[0].Attempts != 1 ||
-		len(s.Approvals) != 1 || s.Approvals[0].Tool != "refund" || len(s.Calls) != 1 || s.Calls[0].Tool != "hang" || len(s.Steps) != 1 || !s.Steps[0].Done {
+		len(s.Approvals) != 1 || s.Approvals[0].Tool != "refund" || len(s.Calls) != 1 || s.Calls[0].Tool != "hang" || len(s.Steps) != 1 || !s.Steps[0].Done || s.Spent.Turns != 2 ||
+		len(s.Budget) != 4 || s.Budget[2].Limit != "wall_time" || s.Budget[2].Most != 3600 {
 		t.Errorf("the summary is %+v", s)
 	}
 	if rows := objects(t, must(t, file, "inspect", "--json", "--unsettled")); len(rows) != 1 || rows[0]["phase"] != "tools" || rows[0]["unsettled"] != 2.0 {
@@ -193,7 +207,7 @@ func TestInspectUsage(t *testing.T) {
 	}{
 		{[]string{"inspect"}, "there is no file"},
 		{[]string{"repair", "echo", "a"}, "there is no file"},
-		{[]string{"inspect", "echo"}, "or neither"},
+		{[]string{"inspect", "echo"}, "or nothing"},
 		{[]string{"repair", "echo"}, "inspect lists them"},
 		{[]string{"inspect", "--records"}, "--records needs an agent and an id"},
 		{[]string{"inspect", "echo", "a", "--bodies"}, "--bodies goes with --records"},

@@ -4,41 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"iter"
-	"os"
 	"time"
 
 	"github.com/flue-go/flue/internal/fold"
 	"github.com/flue-go/flue/journal"
 	"github.com/flue-go/flue/store"
-	"github.com/flue-go/flue/store/sqlite"
 )
-
-// openExisting opens a file of conversations that is there: to read it beside
-// whoever has it open, or for this program alone.
-func (p *program) openExisting(ctx context.Context, o sqlite.Options) (*sqlite.Store, error) {
-	if p.db == inMemory {
-		return nil, fmt.Errorf("--db %s keeps nothing that could be looked at: name a file", inMemory)
-	}
-	if _, err := os.Stat(p.db); errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("there is no file %s: name the file of the conversations with --db", p.db)
-	}
-	st, err := sqlite.Open(ctx, p.db, o)
-	if errors.Is(err, store.ErrLocked) {
-		return nil, fmt.Errorf("opening the conversations: %w. A repair needs them for itself: stop the program that has them", err)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("opening the conversations: %w", err)
-	}
-	return st, nil
-}
 
 // batches ranges over the whole journal of an instance, decoded.
 func batches(ctx context.Context, st store.Store, addr store.Address) iter.Seq2[batch, error] {
 	return func(yield func(batch, error) bool) {
 		for b, err := range store.Batches(ctx, st, addr, -1) {
-			d := batch{Offset: b.Offset, payload: b.Payload}
+			d := batch{Offset: b.Offset, last: b.Last(), payload: b.Payload}
 			var unreadable *store.BatchError
 			if errors.As(err, &unreadable) {
 				d.Err, err = unreadable.Err, nil
@@ -56,6 +34,7 @@ func batches(ctx context.Context, st store.Store, addr store.Address) iter.Seq2[
 type batch struct {
 	journal.Batch
 	Offset  int64
+	last    int64 // the last one that it stands for, see [store.Batch.Span]
 	Err     error
 	payload []byte
 }

@@ -1,36 +1,31 @@
 package cli
 
 import (
-	"fmt"
 	"maps"
-	"slices"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/flue-go/flue/model"
-	"github.com/flue-go/flue/model/anthropic"
-	"github.com/flue-go/flue/model/openai"
 	"github.com/flue-go/flue/model/script"
 )
 
 func TestNewModels(t *testing.T) {
 	demo, own := script.New(), script.New()
 	kind := func(p model.Provider) string {
-		switch p := p.(type) {
-		case *anthropic.Provider, *openai.Provider:
-			return strings.TrimPrefix(fmt.Sprintf("%T", p), "*")
-		case keyless:
-			return "none: " + p.variable
-		case *script.Provider:
-			if p == own {
-				return "own"
-			}
+		switch p {
+		case demo:
 			return "demo"
+		case own:
+			return "own"
 		}
-		return fmt.Sprintf("%T", p)
+		if _, ok := p.(*model.Unavailable); ok {
+			return "none"
+		}
+		return "real"
 	}
+	// What is told of these, whatever else there is.
+	names := []string{"anthropic", "openai", "ollama", "amazon-bedrock", "local"}
 	tests := []struct {
 		name    string
 		app     App
@@ -40,37 +35,25 @@ func TestNewModels(t *testing.T) {
 	}{
 		{
 			name: "nothing set", app: App{},
-			want:    map[string]string{"anthropic": "none: ANTHROPIC_API_KEY", "openai": "none: OPENAI_API_KEY"},
-			missing: map[string]string{"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"},
+			want: map[string]string{"anthropic": "none", "openai": "none", "ollama": "real", "amazon-bedrock": "none"},
 		},
 		{
 			name: "a demo", app: App{Demo: demo}, env: []string{"OPENAI_API_KEY=k"},
-			want:    map[string]string{"anthropic": "demo", "openai": "openai.Provider"},
+			want:    map[string]string{"anthropic": "demo", "openai": "real", "ollama": "real", "amazon-bedrock": "none"},
 			missing: map[string]string{"anthropic": "ANTHROPIC_API_KEY"},
-		},
-		{
-			name: "an empty key is none", app: App{Demo: demo}, env: []string{"ANTHROPIC_API_KEY=", "OPENAI_API_KEY=k"},
-			want:    map[string]string{"anthropic": "demo", "openai": "openai.Provider"},
-			missing: map[string]string{"anthropic": "ANTHROPIC_API_KEY"},
-		},
-		{
-			name: "a server without a key", app: App{Demo: demo}, env: []string{"ANTHROPIC_BASE_URL=http://127.0.0.1:1", "OPENAI_BASE_URL=https://gateway.example/v1"},
-			want:    map[string]string{"anthropic": "anthropic.Provider", "openai": "openai.Provider"},
-			missing: map[string]string{},
-		},
-		{
-			name: "compatible servers", app: App{Demo: demo},
-			env: []string{
-				"FLUE_PROVIDER_OLLAMA_BASE_URL=http://127.0.0.1:11434/v1",
-				"FLUE_PROVIDER_MY_GATEWAY_BASE_URL=https://gateway.example", "FLUE_PROVIDER_MY_GATEWAY_API_KEY=k", "FLUE_PROVIDER_MY_GATEWAY_API=anthropic",
-			},
-			want:    map[string]string{"anthropic": "demo", "openai": "demo", "ollama": "openai.Provider", "my-gateway": "anthropic.Provider"},
-			missing: map[string]string{"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"},
 		},
 		{
 			name: "the program's own", app: App{Demo: demo, Providers: map[string]model.Provider{"anthropic": own, "local": own}}, env: []string{"ANTHROPIC_API_KEY=k"},
-			want:    map[string]string{"anthropic": "own", "local": "own", "openai": "demo"},
+			want:    map[string]string{"anthropic": "own", "openai": "demo", "ollama": "real", "amazon-bedrock": "none", "local": "own"},
 			missing: map[string]string{"openai": "OPENAI_API_KEY"},
+		},
+		{
+			name: "one that the program has set up itself, without a key",
+			app:  App{Demo: demo, Providers: map[string]model.Provider{"local": &model.Unavailable{Name: "local", Variables: []string{"A", "B"}}}},
+			want: map[string]string{"anthropic": "demo", "openai": "demo", "ollama": "real", "amazon-bedrock": "none", "local": "demo"},
+			missing: map[string]string{
+				"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY", "local": "A or B",
+			},
 		},
 	}
 	for _, tt := range tests {
@@ -79,43 +62,50 @@ func TestNewModels(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := map[string]string{}
-			for _, name := range slices.Sorted(maps.Keys(m.providers)) {
-				got[name] = kind(m.providers[name])
+			got, missing := map[string]string{}, map[string]string{}
+			for _, name := range names {
+				if p, ok := m.providers[name]; ok {
+					got[name] = kind(p)
+				}
+				if variable, ok := m.scripted(name + "/model"); ok {
+					missing[name] = variable
+				}
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("providers (-want +got):\n%s", diff)
 			}
-			if diff := cmp.Diff(tt.missing, m.missing); diff != "" {
+			want := maps.Clone(tt.missing)
+			if want == nil {
+				want = map[string]string{}
+			}
+			if diff := cmp.Diff(want, missing); diff != "" {
 				t.Errorf("missing (-want +got):\n%s", diff)
 			}
-			for name := range m.providers {
-				variable, scripted := m.scripted(name + "/model")
-				if want := got[name] == "demo"; scripted != want || (scripted && variable != tt.missing[name]) {
-					t.Errorf("scripted(%s) = %q, %v", name, variable, scripted)
-				}
-			}
 		})
+	}
+	if _, err := newModels(&App{}, []string{"FLUE_PROVIDER_X_API_KEY=k"}); err == nil {
+		t.Error("a provider without an address was accepted")
 	}
 }
 
-func TestNewModelsErrors(t *testing.T) {
-	tests := []struct{ name, env, want string }{
-		{"no address", "FLUE_PROVIDER_OLLAMA_API_KEY=secret", "provider ollama has no address: set FLUE_PROVIDER_OLLAMA_BASE_URL"},
-		{"a typing error", "FLUE_PROVIDER_OLLAMA_URL=http://secret", "FLUE_PROVIDER_OLLAMA_URL is not one of"},
-		{"no name", "FLUE_PROVIDER_BASE_URL=http://secret", "FLUE_PROVIDER_BASE_URL is not one of"},
-		{"another wire format", "FLUE_PROVIDER_X_API=secret", "variable FLUE_PROVIDER_X_API: use anthropic or openai"},
-		{"no URL", "FLUE_PROVIDER_X_BASE_URL=secret", "variable FLUE_PROVIDER_X_BASE_URL is not a URL"},
-		{"another scheme", "ANTHROPIC_BASE_URL=ftp://secret", "variable ANTHROPIC_BASE_URL is not a URL"},
-		{"a URL that cannot be parsed", "OPENAI_BASE_URL=http://user:secret@[", "variable OPENAI_BASE_URL is not a URL"},
-		{"a well-known one", "FLUE_PROVIDER_OPENAI_BASE_URL=http://secret", "the provider openai is set up with OPENAI_API_KEY and OPENAI_BASE_URL instead"},
+// The demo costs nothing, whoever it stands in for, and the App's own catalog
+// takes the place of the one that is built in.
+func TestCatalog(t *testing.T) {
+	m, err := newModels(&App{Demo: script.New()}, []string{"OPENAI_API_KEY=k"})
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			_, err := newModels(&App{}, []string{tt.env})
-			if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "secret") {
-				t.Errorf("error %v, want one with %q and without the value", err, tt.want)
-			}
-		})
+	if info, known := m.lookup("anthropic", "claude-haiku-4-5"); !known || !info.Cost.Free || info.ContextWindow == 0 {
+		t.Errorf("the demo: %+v, %v", info, known)
+	}
+	if info, known := m.lookup("openai", "gpt-5"); !known || info.Cost.Free || info.Cost.Input == 0 {
+		t.Errorf("a real model: %+v, %v", info, known)
+	}
+	own := App{Catalog: func(string, string) (model.Info, bool) { return model.Info{ContextWindow: 7}, true }}
+	if m, err = newModels(&own, nil); err != nil {
+		t.Fatal(err)
+	}
+	if info, _ := m.lookup("openai", "gpt-5"); info.ContextWindow != 7 {
+		t.Errorf("the App's catalog: %+v", info)
 	}
 }

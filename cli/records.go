@@ -14,7 +14,8 @@ import (
 // A printed is a record as inspect prints it.
 type printed struct {
 	Offset int64           `json:"offset"`
-	Index  int             `json:"index"` // within the batch
+	Last   int64           `json:"last,omitzero"` // of the batches whose place this one has taken, if it has
+	Index  int             `json:"index"`         // within the batch
 	At     time.Time       `json:"at,omitzero"`
 	Kind   journal.Kind    `json:"kind"` // or kindDamaged
 	Digest string          `json:"digest"`
@@ -53,6 +54,10 @@ func (in *inspection) print(ctx context.Context, addr store.Address) error {
 		raw := in.raw(b)
 		for i, r := range b.Records {
 			p := printed{Offset: b.Offset, Index: i, At: b.At, Kind: r.Kind(), Digest: line(digest(r))}
+			if b.last > b.Offset {
+				p.Last = b.last
+				p.Digest = words(p.Digest, fmt.Sprintf("(merged, batches %d to %d)", b.Offset, b.last))
+			}
 			if i < len(raw) {
 				p.Body = raw[i]
 			}
@@ -118,19 +123,28 @@ func digest(r journal.Record) string {
 	case *journal.Resources:
 		return words(either(r.Baseline, "baseline,", ""), plural(len(r.Declared), "resource"))
 	case *journal.TurnStarted:
-		return words(r.Turn, r.Submission, r.Provider+"/"+r.Model)
+		return words(r.Turn, r.Submission, r.Provider+"/"+r.Model, reached(r.Budget))
 	case *journal.TurnDelta:
 		return fmt.Sprintf("%s %s block %d, %s", r.Turn, r.BlockKind, r.Block, plural(len(r.Text), "byte"))
 	case *journal.TurnDone:
 		return turnDigest(r)
+	case *journal.Fallback:
+		return words(r.Response, r.From+" failed,", r.To+" takes its place:", r.Class)
+	case *journal.Called:
+		return words(r.Turn, strings.Join(r.Calls, ", "))
 	case *journal.Outcome:
 		return outcomeDigest(r)
 	case *journal.ToolBatch:
 		return r.Turn
 	case *journal.Settled:
-		return words(r.Submission, r.Outcome)
+		return words(r.Submission, r.Outcome, reached(r.Budget))
 	case *journal.Repair:
 		return fmt.Sprintf("batches %d to %d are passed over, %s: %s", r.From, r.To, plural(len(r.Open), "submission")+" ended", r.Reason)
+	case *journal.Compacted:
+		return words(r.ID, string(r.Reason)+",", either(r.Dropped, "no summary,", plural(len(r.Summary), "byte")+" of summary,"),
+			fmt.Sprintf("about %d tokens before and %d after,", r.Before, r.After), "from", r.First, either(len(r.Keep) > 0, "and "+plural(len(r.Keep), "item")+" before it", ""))
+	case *journal.Uncompacted:
+		return words(r.ID, "undone")
 	case *journal.Unknown:
 		return fmt.Sprintf("version %d, not known to this program%s", r.Version, either(r.Optional, "; optional", ""))
 	}
@@ -167,6 +181,15 @@ func turnDigest(r *journal.TurnDone) string {
 		}
 	}
 	d := fmt.Sprintf("%s %s, %s, %d tokens in and %d out", r.Turn, r.Stop, plural(text, "byte"), r.Usage.Input, r.Usage.Output)
+	if n := r.Guess.Total(); n > 0 {
+		d += fmt.Sprintf(" and about %d not counted by the provider", n)
+	}
+	switch {
+	case r.Cost != nil:
+		d += ", " + costOf(journal.Expense{}.Add(r.Cost, 0)).String()
+	case r.AtMost > 0:
+		d += ", no more than " + costOf(journal.Expense{}.Add(&r.AtMost, 0)).String() + " by estimate"
+	}
 	if len(tools) > 0 {
 		d += ", calls " + strings.Join(tools, ", ")
 	}
@@ -175,6 +198,9 @@ func turnDigest(r *journal.TurnDone) string {
 
 func outcomeDigest(r *journal.Outcome) string {
 	d := fmt.Sprintf("%s %s %s, %s", r.Call, r.Tool, either(r.Failed, "failed", "ok"), plural(len(r.Content), "byte"))
+	if r.Kept != nil {
+		d += fmt.Sprintf(" of %d, kept as %s", r.Kept.Size, r.Kept.ID)
+	}
 	if r.DurationMS != nil {
 		d += fmt.Sprintf(", %d ms", *r.DurationMS)
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/flue-go/flue/store"
-	"github.com/flue-go/flue/store/sqlite"
 )
 
 func (p *program) repairCommand() *cobra.Command {
@@ -22,7 +21,8 @@ func (p *program) repairCommand() *cobra.Command {
 
 It says what is wrong with a conversation that cannot be continued, and what a
 repair would do; with --yes it does that. No other program may have the file
-open. A conversation that is in order is left alone.
+open; on PostgreSQL servers go on, and the conversation is taken from the one that
+owns it. A conversation that is in order is left alone.
 
 A repair changes and deletes nothing. It appends a record that passes over what
 is damaged: a single batch, if the rest is in order without it, or everything
@@ -36,6 +36,9 @@ withdrawn, and the conversation takes the next message. A backup in which the da
 			return nil
 		},
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := p.locate(c); err != nil {
+				return err
+			}
 			return r.run(c.Context(), store.Address{Agent: args[0], ID: args[1]})
 		},
 	}
@@ -50,15 +53,17 @@ type repair struct {
 }
 
 func (r *repair) run(ctx context.Context, addr store.Address) error {
-	st, err := r.openExisting(ctx, sqlite.Options{})
+	st, err := r.openExisting(ctx, false)
 	if err != nil {
 		return err
 	}
 	defer r.closing("the conversations", st.Close)
-	// What is written to a file of which parts are in disorder may be lost, or
-	// make it worse.
-	if err := st.Check(ctx); err != nil {
-		return fmt.Errorf("%w: the file itself is damaged (%w). Restore it from a backup, or save what can be read with the command .recover of the sqlite3 shell", errNotMendable, err)
+	if file, ok := st.(interface{ Check(context.Context) error }); ok {
+		// What is written to a file of which parts are in disorder may be lost, or
+		// make it worse.
+		if err := file.Check(ctx); err != nil {
+			return fmt.Errorf("%w: the file itself is damaged (%w). Restore it from a backup, or save what can be read with the command .recover of the sqlite3 shell", errNotMendable, err)
+		}
 	}
 	m, err := diagnose(ctx, st, addr, time.Now())
 	switch {
@@ -71,14 +76,18 @@ func (r *repair) run(ctx context.Context, addr store.Address) error {
 		return err
 	}
 	m.describe(r.out)
+	if r.place.shared() {
+		fmt.Fprintln(r.out, "If a process owns the conversation, it is taken from it: work on it that is under way there ends, and what it has done is not recorded.")
+	}
 	if !r.yes {
 		_, err := fmt.Fprintln(r.out, "\nNothing has been changed. Give --yes to do it.")
 		return err
 	}
-	if err := m.do(ctx, st); err != nil {
+	offset, err := mend(ctx, st, m)
+	if err != nil {
 		return fmt.Errorf("repairing conversation %s of %s: %w", addr.ID, addr.Agent, err)
 	}
-	_, err = fmt.Fprintf(r.out, "\nIt is done, in batch %d. The conversation can go on.\n", m.head+1)
+	_, err = fmt.Fprintf(r.out, "\nIt is done, in batch %d. The conversation can go on.\n", offset)
 	return err
 }
 
@@ -107,6 +116,6 @@ func (m *mending) describe(w io.Writer) {
 		say("- message %s, accepted %s, ends as failed", sub.ID, stamp(sub.AcceptedAt))
 	}
 	if !m.alone() {
-		say("A backup of the file in which batch %d can be read has what is lost here.", m.span.From)
+		say("A backup in which batch %d can be read has what is lost here.", m.span.From)
 	}
 }

@@ -28,8 +28,14 @@ import (
 // invoke runs the program of testApp in this process, on the file.
 func invoke(t *testing.T, db string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
+	return invokeApp(t, append(args, "--db", db)...)
+}
+
+// invokeApp runs the program of testApp in this process.
+func invokeApp(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
 	var out, errs bytes.Buffer
-	code = cli.Run(t.Context(), testApp(), append(args, "--db", db), strings.NewReader(""), &out, &errs)
+	code = cli.Run(t.Context(), testApp(), args, strings.NewReader(""), &out, &errs)
 	return code, out.String(), errs.String()
 }
 
@@ -63,8 +69,16 @@ func hides(t *testing.T, text string, words ...string) {
 	}
 }
 
-// query runs a statement as another program would.
+// query runs a statement as another program would. It must change one row.
 func query(t *testing.T, file, statement string, args ...any) {
+	t.Helper()
+	if n := queryAny(t, file, statement, args...); n != 1 {
+		t.Fatalf("%s: %d rows changed", statement, n)
+	}
+}
+
+// queryAny is query that returns how many rows it has changed.
+func queryAny(t *testing.T, file, statement string, args ...any) int64 {
 	t.Helper()
 	db, err := sql.Open("sqlite", file)
 	if err != nil {
@@ -75,9 +89,11 @@ func query(t *testing.T, file, statement string, args ...any) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n, err := r.RowsAffected(); err != nil || n != 1 {
-		t.Fatalf("%s: %d rows changed, %v", statement, n, err)
+	n, err := r.RowsAffected()
+	if err != nil {
+		t.Fatal(err)
 	}
+	return n
 }
 
 // payloads are the stored batches of the file, whole or not.
@@ -325,7 +341,7 @@ func TestRepairOfEachBatch(t *testing.T) {
 	// The first cannot be done without.
 	query(t, file, `UPDATE batches SET payload = CAST('{' AS BLOB) WHERE offset = 0`)
 	code, stdout, stderr := invoke(t, file, "repair", "echo", "a", "--yes")
-	if code != 1 || stdout != "" || !strings.Contains(stderr, "restore the file from a backup, or begin another conversation") {
+	if code != 1 || stdout != "" || !strings.Contains(stderr, "restore a backup, or begin another conversation") {
 		t.Errorf("the birth: %d %q %q", code, stdout, stderr)
 	}
 }

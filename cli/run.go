@@ -51,6 +51,7 @@ type run struct {
 	uid        string
 	reply      *flue.Reply
 	scripted   bool
+	used       used
 }
 
 // run sends the message and waits for what comes of it.
@@ -70,7 +71,7 @@ func (r *run) run(ctx context.Context, c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	st, err := r.openStore(ctx)
+	st, err := r.openStore(ctx, r.runLog(c, store.Address{Agent: r.agent, ID: r.id}), false)
 	if err != nil {
 		return err
 	}
@@ -81,8 +82,9 @@ func (r *run) run(ctx context.Context, c *cobra.Command, args []string) error {
 	addr := store.Address{Agent: r.agent, ID: r.id}
 	a := newActivity(r.err, addr, m, func(err error) { cancel(&damageError{err}) })
 	defer func() {
+		a.tellUsed()
 		a.close()
-		r.scripted = a.scripted
+		r.scripted, r.used = a.scripted, a.used
 	}()
 	open, err := unfinished(ctx, st, addr)
 	if err != nil {
@@ -97,29 +99,46 @@ func (r *run) run(ctx context.Context, c *cobra.Command, args []string) error {
 		}
 		return errors.New("no message: give one with -m, as arguments, or - to read it from standard input")
 	}
-	if fresh {
-		a.say("id      %s (go on with --id %s)", r.id, r.id)
+	var only []store.Address
+	if r.place.shared() { // others look after other conversations, with what they have at hand
+		only = []store.Address{addr}
 	}
-	rt, err := r.openRuntime(ctx, st, m, r.runLog(c), a.observe, flue.HTTPLimits{})
+	rt, err := r.openRuntime(ctx, st, m, r.runLog(c, addr), a.observe, flue.HTTPLimits{}, flue.Limits{}, only)
 	if err != nil {
 		return err
 	}
 	// Other conversations' work that was taken up is left to the next program.
 	defer r.closing("the agents", func() error { return closeRuntime(ctx, rt, runPatience) })
+	if fresh {
+		if err := r.preflight(rt); err != nil {
+			return err
+		}
+		a.say("id      %s (go on with --id %s)", r.id, r.id)
+	}
 	return r.converse(ctx, rt.Instance(r.agent, r.id), message, a)
+}
+
+// preflight fails if a new conversation would only be told that its model cannot
+// be asked. Data may decide about the model, and is not looked at here.
+func (r *run) preflight(rt *flue.Runtime) error {
+	if r.data != "" {
+		return nil
+	}
+	_, err := rt.Preflight(r.agent)
+	return err
 }
 
 // runPatience is how long work of other conversations may go on when the reply
 // is there.
 const runPatience = 2 * time.Second
 
-// runLog is the log of a run: what the person should know beside the activity.
-func (r *run) runLog(c *cobra.Command) *slog.Logger {
-	l := r.logging
+// runLog is the log of a command that works on one conversation: what the person should know beside the activity.
+func (p *program) runLog(c *cobra.Command, own store.Address) *slog.Logger {
+	l := p.logging
 	if !c.Flags().Changed("log-level") {
 		l.level = slog.LevelWarn
 	}
-	return slog.New(l.handler(r.err))
+	return slog.New(&untold{Handler: l.handler(p.err), own: own.String()})
 }
 
 // A damageError says that a journal cannot be continued.

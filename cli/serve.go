@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/flue-go/flue"
+	"github.com/flue-go/flue/internal/shutdown"
 )
 
 func (p *program) serveCommand() *cobra.Command {
@@ -24,34 +25,54 @@ func (p *program) serveCommand() *cobra.Command {
 		Long: `Serve the agents over HTTP.
 
 Each agent is at /agents/<name>/<conversation>, in the protocol of @flue/sdk.
-GET /health answers 200 when the program is up.
+GET /health answers 200 with ok when the program can take messages and work on
+them, and 503 with the reason if not. GET /health/live answers 503 only if it
+must be started again.
+
+Several such programs may share a PostgreSQL database, see --db: each takes any
+request for any conversation, and exactly one works on it. An empty database gets
+its tables at the first start; those of an older version are left to the command
+migrate, or to --migrate.
 
 The default address is 127.0.0.1:3000, with the port of the variable PORT if it
 is set. There is no authentication unless the program adds it, so that other
 addresses should only be reachable by who may use the agents.
 
-An interrupt or SIGTERM ends the program in order: it takes no more requests,
-ends the streams of its readers, and lets agents finish their turns for the time
-of --drain. What is unfinished then is taken up when the program is started the
-next time. A second signal ends it at once.`,
+An interrupt or SIGTERM ends the program in order. At once GET /health says that
+it is not ready; for the time of --drain-delay it still takes requests, until
+load balancers have noticed. Then it takes no more, ends the streams of its
+readers, and lets model calls and tool calls that run come to their end for the
+time of --drain. What is unfinished then is taken up when the program is started
+the next time, or at once by others that share the database. A second signal ends
+it at once.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return s.serve(c.Context(), c) },
 	}
 	flags := c.Flags()
 	flags.StringVar(&s.addr, "addr", "", "`address` to listen on (default 127.0.0.1:3000)")
 	flags.DurationVar(&s.drain, "drain", 15*time.Second, "`time` that running turns get at shutdown")
+	flags.DurationVar(&s.delay, "drain-delay", 0, "`time` in which requests are still taken at shutdown, until load balancers send them elsewhere")
+	flags.IntVar(&s.limits.Concurrent, "concurrent", 0, "`number` of conversations that are worked on at the same time; negative for no limit (default 1000)")
+	flags.IntVar(&s.limits.Backlog, "backlog", 0, "`number` of conversations that may wait before messages are refused; negative for no limit (default 10000)")
 	flags.StringArrayVar(&s.hosts, "host", nil, "`name` that requests to a loopback address may use beside localhost, such as that of a proxy; * for any; may be repeated")
 	flags.BoolVar(&s.proxy, "trust-proxy", false, "believe X-Forwarded-Proto and X-Forwarded-Host, which a proxy in front must set or remove itself")
+	flags.BoolVar(&s.migrate, "migrate", false, "bring the tables of an older version to the format of this one at the start; "+migrateVariable+"=1 does it too")
 	return c
 }
+
+// migrateVariable stands for --migrate.
+const migrateVariable = "FLUE_MIGRATE"
 
 // A server is one use of the command serve.
 type server struct {
 	*program
-	addr  string
-	drain time.Duration
-	hosts []string
-	proxy bool
+	addr    string
+	drain   time.Duration
+	delay   time.Duration
+	limits  flue.Limits
+	hosts   []string
+	proxy   bool
+	migrate bool
 
 	log *slog.Logger
 }
@@ -75,6 +96,9 @@ func (s *server) serve(ctx context.Context, c *cobra.Command) error {
 	if s.drain < 0 {
 		return fmt.Errorf("--drain %s: give a time that is not negative", s.drain)
 	}
+	if s.delay < 0 {
+		return fmt.Errorf("--drain-delay %s: give a time that is not negative", s.delay)
+	}
 	s.log = slog.New(s.logging.handler(s.err))
 	m, err := newModels(&s.app, os.Environ())
 	if err != nil {
@@ -86,17 +110,21 @@ func (s *server) serve(ctx context.Context, c *cobra.Command) error {
 		return fmt.Errorf("listening on %s: %w; choose another address with --addr", s.address(), err)
 	}
 	defer listener.Close()
-	st, err := s.openStore(ctx)
+	migrate, err := chosen(migrateVariable)
+	if err != nil {
+		return err
+	}
+	st, err := s.openStore(ctx, s.log, s.migrate || migrate)
 	if err != nil {
 		return err
 	}
 	defer s.closing("the conversations", st.Close)
-	rt, err := s.openRuntime(ctx, st, m, s.log, eventLog{s.log}.observe, flue.HTTPLimits{TrustForwarded: s.proxy})
+	rt, err := s.openRuntime(ctx, st, m, s.log, eventLog{s.log}.observe, flue.HTTPLimits{TrustForwarded: s.proxy}, s.limits, nil)
 	if err != nil {
 		return err
 	}
 	defer s.closing("the agents", func() error { return closeRuntime(ctx, rt, s.drain) })
-	s.warn(m, listener.Addr())
+	s.warn(rt, m, listener.Addr())
 	s.announce(listener.Addr())
 	return s.listen(ctx, rt, listener)
 }
@@ -131,15 +159,19 @@ func (s *server) listen(ctx context.Context, rt *flue.Runtime, listener net.List
 		return fmt.Errorf("serving: %w", err)
 	case <-ctx.Done():
 	}
-	s.log.Info("shutting down", "reason", context.Cause(ctx), "drain", s.drain)
-	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestPatience)
-	defer cancel()
-	if err := srv.Shutdown(patience); err != nil {
-		s.log.Warn("some requests were cut off", "error", err)
-		err = srv.Close()
-		if err != nil {
-			s.log.Warn("closing the server", "error", err)
+	s.log.Info("shutting down", "reason", context.Cause(ctx), "delay", s.delay, "drain", s.drain)
+	rt.Drain()
+	if s.delay > 0 { // load balancers have not noticed yet
+		delay := time.NewTimer(s.delay)
+		defer delay.Stop()
+		select {
+		case err := <-failed:
+			return fmt.Errorf("serving: %w", err)
+		case <-delay.C:
 		}
+	}
+	if err := shutdown.Server(srv, rt, requestPatience); err != nil {
+		s.log.Warn("some requests were cut off", "error", err)
 	}
 	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving: %w", err)
@@ -165,10 +197,9 @@ func (s *server) handler(rt *flue.Runtime, addr net.Addr) http.Handler {
 		h = allowHosts(s.hosts, h)
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		_, _ = w.Write([]byte("ok"))
-	})
+	mux.HandleFunc("GET /health", health(rt, flue.Health.Ready))
+	mux.HandleFunc("GET /health/accepting", health(rt, flue.Health.Accepting))
+	mux.HandleFunc("GET /health/live", health(rt, flue.Health.Alive))
 	mux.Handle("/", boundBody(h))
 	return mux
 }

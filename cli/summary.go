@@ -14,6 +14,7 @@ import (
 	"github.com/flue-go/flue"
 	"github.com/flue-go/flue/internal/fold"
 	"github.com/flue-go/flue/journal"
+	"github.com/flue-go/flue/model"
 	"github.com/flue-go/flue/store"
 )
 
@@ -34,8 +35,12 @@ type summary struct {
 	Steps        []openStep `json:"steps"` // of code that has not ended
 	Repairs      []repaired `json:"repairs"`
 	Context      int        `json:"context"` // messages that the model is shown
-	Bytes        int        `json:"bytes"`   // about what they and the state take
+	Compaction   *shortened `json:"compaction,omitzero"`
+	Bytes        int        `json:"bytes"` // about what they and the state take
 	Usage        usage      `json:"usage"`
+	Cost         cost       `json:"cost"`
+	Spent        spent      `json:"spent"`  // by the instance in all its time
+	Budget       []bound    `json:"budget"` // of the response under way
 }
 
 // A waiting is a message that is not settled.
@@ -60,6 +65,8 @@ type openCall struct {
 	Call string `json:"callId"`
 	Tool string `json:"tool"`
 	Done bool   `json:"done"` // it has an outcome, and waits for the others
+	// Waits says that it waits until there is room, and certainly has not run.
+	Waits bool `json:"waits"`
 }
 
 type openStep struct {
@@ -76,6 +83,15 @@ type repaired struct {
 	Reason string    `json:"reason"`
 }
 
+// A shortened is the latest compaction in effect, without its summary.
+type shortened struct {
+	ID      string `json:"id"`
+	Reason  string `json:"reason"`
+	Dropped bool   `json:"dropped,omitzero"` // no summary could be had
+	Before  int    `json:"tokensBefore"`
+	After   int    `json:"tokensAfter"`
+}
+
 type usage struct {
 	Input      int `json:"input"`
 	Output     int `json:"output"`
@@ -83,6 +99,20 @@ type usage struct {
 	CacheWrite int `json:"cacheWrite,omitzero"`
 	Reasoning  int `json:"reasoning,omitzero"`
 }
+
+// A cost is what model calls have cost at the prices of their time.
+type cost struct {
+	Dollars float64 `json:"dollars"`               // of the calls whose cost is known
+	Unknown int     `json:"unknownCalls,omitzero"` // those whose cost is not
+	AtMost  float64 `json:"atMost,omitzero"`       // an estimate for the latter, rather too high
+}
+
+func costOf(e journal.Expense) cost {
+	const nano = 1e9 // what a dollar is stored as
+	return cost{Dollars: float64(e.Nano) / nano, Unknown: e.Unknown, AtMost: float64(e.AtMost) / nano}
+}
+
+func (c cost) String() string { return model.Expense(c).String() }
 
 // summarize reads a conversation. Of a damaged one it tells what there is before
 // the damage, and the messages that the index has as unsettled.
@@ -115,8 +145,13 @@ func (in *inspection) summarize(ctx context.Context, addr store.Address) (*summa
 		return nil, err
 	}
 	s.Context, s.Bytes = len(st.Context), st.Size
+	if c := st.Compaction(); c != nil {
+		s.Compaction = &shortened{ID: c.ID, Reason: string(c.Reason), Dropped: c.Dropped, Before: c.Before, After: c.After}
+	}
 	u := st.Usage
 	s.Usage = usage{Input: u.Input, Output: u.Output, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite, Reasoning: u.Reasoning}
+	s.Cost = costOf(st.Cost)
+	s.Spent, s.Budget = spentOf(st.Spent), budget(st)
 	return s, nil
 }
 
@@ -208,7 +243,10 @@ func pending(st *fold.State) []approval {
 func calls(st *fold.State) []openCall {
 	out := []openCall{}
 	for _, c := range st.Response.Calls {
-		out = append(out, openCall{Call: c.Call, Tool: c.Name, Done: st.Response.Outcomes[c.Call] != nil})
+		out = append(out, openCall{
+			Call: c.Call, Tool: c.Name, Done: st.Response.Outcomes[c.Call] != nil,
+			Waits: st.Response.Outcomes[c.Call] == nil && !st.Response.MayHaveRun(c.Call),
+		})
 	}
 	return out
 }
@@ -266,6 +304,9 @@ func (s *summary) write(w io.Writer, now time.Time) {
 	}
 	say("next", "%s", s.Next)
 	say("journal", "head %d; %s and about %d bytes before the model", s.Head, plural(s.Context, "message"), s.Bytes)
+	if c := s.Compaction; c != nil {
+		say("compacted", "%s, for %s: from about %d tokens to %d%s", c.ID, c.Reason, c.Before, c.After, either(c.Dropped, ", without a summary", ""))
+	}
 	say("unsettled", "%s", plural(len(s.Unsettled), "message"))
 	for _, u := range s.Unsettled {
 		item("%s %s, accepted %s%s", u.Submission, u.State, when(u.AcceptedAt), u.progress(now))
@@ -280,7 +321,7 @@ func (s *summary) write(w io.Writer, now time.Time) {
 	}
 	say("calls", "%d open", len(slices.DeleteFunc(slices.Clone(s.Calls), func(c openCall) bool { return c.Done })))
 	for _, c := range s.Calls {
-		item("%s %s, %s", c.Call, c.Tool, either(c.Done, "has an outcome", "has none yet"))
+		item("%s %s, %s", c.Call, c.Tool, either(c.Done, "has an outcome", either(c.Waits, "waits and has not run", "has none yet")))
 	}
 	say("steps", "%d", len(s.Steps))
 	for _, st := range s.Steps {
@@ -291,6 +332,14 @@ func (s *summary) write(w io.Writer, now time.Time) {
 	}
 	u := s.Usage
 	say("usage", "%d tokens in, %d out, %d read from and %d written to caches", u.Input, u.Output, u.CacheRead, u.CacheWrite)
+	say("cost", "%s", s.Cost)
+	if n := s.Spent.Guessed; n > 0 {
+		say("and", "about %d tokens that no provider has counted, by estimate", n)
+	}
+	say("spent", "%s, %s, %s of work", plural(s.Spent.Turns, "turn"), plural(s.Spent.ToolCalls, "tool call"), time.Duration(s.Spent.WorkMS)*time.Millisecond)
+	for _, b := range s.Budget {
+		say("budget", "%s", b)
+	}
 }
 
 // progress says how the work on a message goes.

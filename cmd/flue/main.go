@@ -1,7 +1,8 @@
 // Flue runs a small assistant with any model, to try a provider or a key out:
 //
 //	flue run --model anthropic/claude-haiku-4-5 -m "What time is it?"
-//	FLUE_PROVIDER_OLLAMA_BASE_URL=http://127.0.0.1:11434/v1 flue run --model ollama/qwen3 Hello
+//	flue run --model ollama/qwen3 Hello
+//	flue models groq
 //
 // A program with agents of its own is made with package cli.
 package main

@@ -70,7 +70,7 @@ func TestCompatibleServer(t *testing.T) {
 		}
 		fmt.Fprintf(w, "data: {\"id\":\"1\",\"object\":\"chat.completion.chunk\",\"model\":\"qwen3\",\"choices\":[{\"index\":0,\"delta\":%s,\"finish_reason\":null}]}\n\n", delta)
 		fmt.Fprint(w, "data: {\"id\":\"1\",\"object\":\"chat.completion.chunk\",\"model\":\"qwen3\",\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n")
-		fmt.Fprint(w, "data: [DONE]\n\n")
+		fmt.Fprint(w, "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":1000,\"completion_tokens\":20}}\n\ndata: [DONE]\n\n")
 	}))
 	defer server.Close()
 	t.Setenv("FLUE_PROVIDER_LOCAL_TEST_BASE_URL", server.URL+"/v1")
@@ -80,7 +80,11 @@ func TestCompatibleServer(t *testing.T) {
 	if code != 0 || stdout != "It is five o'clock.\n" || requests != 2 {
 		t.Errorf("exit code %d, %q, %d requests", code, stdout, requests)
 	}
-	if strings.Contains(stderr, "very-secret") || strings.Contains(stderr, "demo") || !strings.Contains(stderr, "model   local-test/qwen3") {
+	if strings.Contains(stderr, "very-secret") || strings.Contains(stderr, "demo") || !strings.Contains(stderr, "model   local-test/qwen3") ||
+		!strings.Contains(stderr, "used    2 model calls, 2,000 tokens in, 40 out, an unknown amount") {
 		t.Errorf("standard error: %s", stderr)
+	}
+	if n := strings.Count(stderr, "the catalog does not know this model"); n != 1 {
+		t.Errorf("%d warnings that the model is not known: %s", n, stderr)
 	}
 }

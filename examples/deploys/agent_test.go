@@ -23,6 +23,7 @@ type desk struct {
 	mu       sync.Mutex
 	requests []*model.Request
 	lines    []string
+	rt       *flue.Runtime
 }
 
 func newDesk(t *testing.T, m *script.Provider) *desk {
@@ -47,6 +48,7 @@ func newDesk(t *testing.T, m *script.Provider) *desk {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = rt.Close(t.Context()) })
+	d.rt = rt
 	d.in = rt.Instance("deploy-assistant", "team")
 	return d
 }
@@ -121,6 +123,9 @@ func TestSearch(t *testing.T) {
 		t.Errorf("the model says %q, want %q", got, want)
 	}
 	// People see the lines that the tool logs, the model does not.
+	if err := d.rt.Close(t.Context()); err != nil { // the observer has been told everything then
+		t.Fatal(err)
+	}
 	if len(d.lines) != 2 || !strings.Contains(d.lines[0], "searched the code") || !strings.Contains(d.lines[0], "call_") {
 		t.Errorf("the log has %q, want a line with its call's key for each search", d.lines)
 	}
