@@ -7,5 +7,8 @@
 //	(cd conformance/node && npm ci)
 //	go test ./conformance/...
 //
-// Without them the tests are skipped, or fail if FLUE_REQUIRE_ALL=1 is set.
+// Some also run against three server processes on one PostgreSQL database, behind
+// a load balancer that knows nothing; see package internal/pgtest for where it is
+// looked for. Without what they need the tests are skipped, or fail if
+// FLUE_REQUIRE_ALL=1 is set.
 package conformance

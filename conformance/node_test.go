@@ -39,16 +39,23 @@ func needNode(t *testing.T) {
 type note struct {
 	Label string `json:"label"`
 	Value any    `json:"value"`
-	Cut   bool   `json:"cut"`
+	Ask   string `json:"ask"`
 	Done  bool   `json:"done"`
 }
 
 // runScenario runs one scenario of the driver against the server behind p.
 func runScenario(t *testing.T, p *tap.Tap, name string) []note {
 	t.Helper()
+	return drive(t, p.URL, map[string]func(){"cut": p.Cut}, name)
+}
+
+// drive runs a scenario of the driver, with arguments, against the server at
+// origin. What the client asks for is done by the functions of these names.
+func drive(t *testing.T, origin string, asked map[string]func(), name string, args ...string) []note {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "node", "driver.mjs", name, p.URL)
+	cmd := exec.CommandContext(ctx, "node", append([]string{"driver.mjs", name, origin}, args...)...)
 	cmd.Dir = "node"
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -74,8 +81,12 @@ func runScenario(t *testing.T, p *tap.Tap, name string) []note {
 			continue
 		}
 		switch {
-		case n.Cut:
-			p.Cut()
+		case n.Ask != "":
+			if fn := asked[n.Ask]; fn != nil {
+				fn()
+			} else {
+				t.Errorf("the driver asks for %s, which nobody does", n.Ask)
+			}
 			_, _ = io.WriteString(stdin, "\n")
 		case n.Done:
 			done = true

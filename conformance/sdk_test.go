@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/flue-go/flue/conformance/tap"
 	"github.com/flue-go/flue/conformance/transcript"
 )
 
@@ -39,16 +40,21 @@ func TestClient(t *testing.T) {
 	for _, name := range sdkScenarios {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := start(t)
-			notes := runScenario(t, p, name)
-			s := &scenario{t: t, name: name, recorded: recording(t, name), got: p.Exchanges()}
-			s.notes(notes)
-			s.answers()
-			s.headers()
-			s.histories()
-			s.updates()
+			compareScenario(t, name, start(t))
 		})
 	}
+}
+
+// compareScenario runs a scenario and compares it with its recording.
+func compareScenario(t *testing.T, name string, p *tap.Tap) {
+	t.Helper()
+	notes := runScenario(t, p, name)
+	s := &scenario{t: t, name: name, recorded: recording(t, name), got: p.Exchanges()}
+	s.notes(notes)
+	s.answers()
+	s.headers()
+	s.histories()
+	s.updates()
 }
 
 // A scenario is compared from several sides.

@@ -20,8 +20,9 @@ type Script struct {
 	First time.Duration // before the first event
 	Delay time.Duration // after each event
 
-	FailStatus, FailCount int // fail the first FailCount requests with this id
-	Cut                   int // drop the connection after this many events, once
+	FailStatus, FailCount int  // fail the first FailCount requests with this id
+	Cut                   int  // drop the connection after this many events, once
+	GoOn                  bool // the text begins with the word after those that were said already
 }
 
 // ParseScript reads the directives in a message, and reports whether there are
@@ -38,6 +39,7 @@ type Script struct {
 //	@delay=75        75 ms pass after each event
 //	@fail=500x1      the first request is answered with status 500
 //	@cut=6           the connection is dropped after 6 events, once
+//	@goon=1          asked again after it was interrupted, the text goes on from where it was
 func ParseScript(message string) (Script, bool) {
 	plain := Script{Text: 8, Chunk: 1, Rounds: 1, Parallel: 1}
 	s, found := plain, false
@@ -76,6 +78,8 @@ func ParseScript(message string) (Script, bool) {
 			_, _ = fmt.Sscanf(value, "%dx%d", &s.FailStatus, &s.FailCount)
 		case "@cut":
 			s.Cut = n
+		case "@goon":
+			s.GoOn = n != 0
 		}
 	}
 	return s, found

@@ -51,22 +51,23 @@ func (m message) text() string {
 }
 
 // plan returns the script of the newest message that has one, and how many
-// rounds of tool calls have come after it.
-func plan(ms []message) (s Script, round int) {
+// rounds of tool calls and words of text have come after it.
+func plan(ms []message) (s Script, round, said int) {
 	for i := len(ms) - 1; i >= 0; i-- {
 		switch m := ms[i]; m.Role {
 		case "assistant":
 			if len(m.ToolCalls) > 0 {
 				round++
 			}
+			said += len(strings.Fields(m.text()))
 		case "user":
 			if s, ok := ParseScript(m.text()); ok {
-				return s, round
+				return s, round, said
 			}
 		}
 	}
 	s, _ = ParseScript("")
-	return s, round
+	return s, round, said
 }
 
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -83,7 +84,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	script, round := plan(req.Messages)
+	script, round, said := plan(req.Messages)
+	if !script.GoOn {
+		said = 0
+	}
 	if s.fails(script) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(script.FailStatus)
@@ -97,7 +101,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		id: fmt.Sprintf("chatcmpl-%s-%d", script.ID, round), model: req.Model,
 	}
 	a.pause(script.First)
-	a.write(round)
+	a.write(round, said)
 }
 
 func (s *Server) fails(script Script) bool {
@@ -137,15 +141,15 @@ type answer struct {
 	cut, sent int
 }
 
-func (a *answer) write(round int) {
+func (a *answer) write(round, said int) {
 	a.delta(`{"role":"assistant","content":""}`)
 	if a.script.Tool != "" && round < a.script.Rounds {
 		a.calls(round)
 		a.end("tool_calls")
 		return
 	}
-	a.words("reasoning_content", a.script.Think)
-	a.words("content", a.script.Text)
+	a.words("reasoning_content", 0, a.script.Think)
+	a.words("content", said, a.script.Text)
 	a.end("stop")
 }
 
@@ -158,8 +162,9 @@ func (a *answer) calls(round int) {
 	}
 }
 
-func (a *answer) words(field string, n int) {
-	for i := 0; i < n; {
+// words says the words from one up to another.
+func (a *answer) words(field string, from, n int) {
+	for i := from; i < n; {
 		var b strings.Builder
 		for range min(a.script.Chunk, n-i) {
 			fmt.Fprintf(&b, "word%d ", i)

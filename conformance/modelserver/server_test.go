@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -68,6 +69,24 @@ func TestAnswers(t *testing.T) {
 	_, second, err := ask(t, srv.URL, user+`,{"role":"assistant","tool_calls":[{}]},{"role":"tool","content":"r"}`)
 	if err != nil || !strings.Contains(second, `{"reasoning_content":"word0 "}`) || !strings.Contains(second, `{"content":"word1 "}`) || strings.Contains(second, "tool_calls") || !strings.HasSuffix(second, "data: [DONE]\n\n") {
 		t.Errorf("second answer: %v %s", err, second)
+	}
+}
+
+func TestGoesOn(t *testing.T) {
+	srv := httptest.NewServer(new(modelserver.Server))
+	defer srv.Close()
+	for goOn, want := range map[string][]string{"@goon=1": {"word2 ", "word3 "}, "": {"word0 ", "word1 ", "word2 ", "word3 "}} {
+		_, body, err := ask(t, srv.URL, `{"role":"user","content":"@id=g @text=4 `+goOn+`"},{"role":"assistant","content":"word0 word1 "},{"role":"user","content":"go on"}`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, m := range regexp.MustCompile(`"content":"(word\d+ )"`).FindAllStringSubmatch(body, -1) {
+			got = append(got, m[1])
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", goOn, diff)
+		}
 	}
 }
 

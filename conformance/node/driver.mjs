@@ -1,15 +1,15 @@
 // Runs one scenario against a server and prints what the client saw, one JSON
 // value a line: {"label": ..., "value": ...}.
 //
-//	node driver.mjs SCENARIO ORIGIN
+//	node driver.mjs SCENARIO ORIGIN [ARGUMENT...]
 //
-// It is told to go on, and asks for its connections to be cut, on its standard
-// input and output: it prints {"cut": true} and waits for a line.
+// It asks for things to happen on its standard output, as in {"ask": "cut"}, and
+// waits for a line on its standard input that says that they have.
 import { createInterface } from 'node:readline';
 import { createFlueClient, readSubmissionReply } from '@flue/sdk';
 import { scenarios } from './scenarios.mjs';
 
-const [name, origin] = process.argv.slice(2);
+const [name, origin, ...args] = process.argv.slice(2);
 const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
 
 const print = (line) => process.stdout.write(`${JSON.stringify(line)}\n`);
@@ -26,9 +26,10 @@ function told(error) {
 
 const context = {
 	origin,
+	args,
 	lines,
 	url: (path) => `${origin}/agents/${path}`,
-	client: (path, options) => createFlueClient({ url: `${origin}/agents/${path}`, ...options }),
+	client: (path, options) => createFlueClient({ url: context.url(path), ...options }),
 	readSubmissionReply,
 	sleep: (ms) => new Promise((resolve) => setTimeout(resolve, ms)),
 	note: (label, value) => print({ label, value: value === undefined ? null : value }),
@@ -43,11 +44,13 @@ const context = {
 			return undefined;
 		}
 	},
-	/** Cuts every connection between this client and the server. */
-	async cut() {
-		print({ cut: true });
+	/** Lets something happen. */
+	async ask(what) {
+		print({ ask: what });
 		await lines.next();
 	},
+	/** Cuts every connection between this client and the server. */
+	cut: () => context.ask('cut'),
 	/** Waits until a condition holds, but not for ever. */
 	async until(what, holds, ms = 30_000) {
 		for (const end = Date.now() + ms; Date.now() < end; ) {

@@ -1,5 +1,5 @@
 // Runs the published React hook on a conversation: mounts it, sends through it,
-// loses the connection, and notes what it shows in the end.
+// loses the connection or the server, and notes what it shows in the end.
 import { useFlueAgent } from '@flue/react';
 import { createElement } from 'react';
 import { act, create } from 'react-test-renderer';
@@ -7,6 +7,7 @@ import { act, create } from 'react-test-renderer';
 globalThis.IS_REACT_ACT_ENVIRONMENT = true;
 
 export async function reactHook(c) {
+	const [first = 'hello @id=re1 @text=40 @delay=50'] = c.args;
 	let shown;
 	const statuses = [];
 	function Agent() {
@@ -21,7 +22,7 @@ export async function reactHook(c) {
 	const until = (what, holds) => act(() => c.until(what, () => holds(shown)));
 
 	await until('the history', (s) => s.historyReady);
-	await act(() => shown.sendMessage('hello @id=re1 @text=40 @delay=50'));
+	await act(() => shown.sendMessage(first));
 	await until('streaming', (s) => s.status === 'streaming');
 	await c.sleep(500);
 	await c.cut();

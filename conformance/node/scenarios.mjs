@@ -2,6 +2,7 @@
 // what the recording's client did; labels are those of the recording's notes.
 import { reactHook } from './react.mjs';
 import { reduce } from './reduce.mjs';
+import { crowded, elsewhere, replicas } from './replicas.mjs';
 
 const user = (body, attachments) => ({ message: { kind: 'user', body, ...(attachments ? { attachments } : {}) } });
 
@@ -56,6 +57,9 @@ async function observeNew(c, path, live, body) {
 export const scenarios = {
 	reduce,
 	'react-hook': reactHook,
+	replicas,
+	elsewhere,
+	crowded,
 
 	async '01-sdk-send-wait-history'(c) {
 		const client = c.client('chat/c-a');
