@@ -44,7 +44,7 @@ func (claude) parse(body []byte) ([]message, error) {
 	if err := json.Unmarshal(body, &req, json.MatchCaseInsensitiveNames(true)); err != nil {
 		return nil, err
 	}
-	if !req.Stream || req.Model != modelOf["anthropic"] || req.MaxTokens <= 0 || len(req.Tools) != 2 {
+	if !req.Stream || req.Model != modelOf["anthropic"] || req.MaxTokens <= 0 || len(req.Tools) != 3 {
 		return nil, fmt.Errorf("stream %v, model %q, %d tools, max_tokens %d", req.Stream, req.Model, len(req.Tools), req.MaxTokens)
 	}
 	var ms []message

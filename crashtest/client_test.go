@@ -2,12 +2,15 @@ package crashtest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -16,14 +19,16 @@ import (
 	"github.com/flue-go/flue/wire"
 )
 
-// A conversation is one instance and what was sent to it. One goroutine at a
-// time talks to it.
+// A conversation is one instance and what was sent to it.
 type conversation struct {
 	agent, id string
-	sends     []*sending
-	aborts    int     // how often an abort was tried
-	aborted   int     // how often it was said to have found work
 	reader    *reader // keeps its place in the conversation; nil if nothing does
+
+	mu      sync.Mutex // guards what follows, while several goroutines talk to it
+	drafts  int
+	sends   []*sending // that were accepted, or will be
+	aborts  int        // how often an abort was tried
+	aborted int        // how often it was said to have found work
 }
 
 // A sending is one message, sent under a key until it was acknowledged.
@@ -31,20 +36,38 @@ type sending struct {
 	token    string
 	request  []byte
 	admitted wire.Admission
+	tries    int // it took to be acknowledged
 }
 
 func (c *conversation) path() string { return "/agents/" + c.agent + "/" + c.id }
 
 // add makes the conversation's next message.
 func (c *conversation) add(rounds []string) *sending {
-	s := &sending{token: fmt.Sprintf("%s-%s-%d", c.agent, c.id, len(c.sends))}
-	request := map[string]string{"kind": "user", "body": body(s.token, rounds), "idempotencyKey": "key-" + s.token}
+	s := c.draft(rounds, nil)
+	c.keep(s)
+	return s
+}
+
+// draft makes a message that may be refused, with what else is sent with it.
+func (c *conversation) draft(rounds []string, with object) *sending {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := &sending{token: fmt.Sprintf("%s-%s-%d", c.agent, c.id, c.drafts)}
+	c.drafts++
+	request := object{"kind": "user", "body": body(s.token, rounds), "idempotencyKey": "key-" + s.token}
+	maps.Copy(request, with)
 	var err error
 	if s.request, err = json.Marshal(request); err != nil {
 		panic(err) // strings encode
 	}
-	c.sends = append(c.sends, s)
 	return s
+}
+
+// keep adds a message to those of the conversation.
+func (c *conversation) keep(s *sending) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sends = append(c.sends, s)
 }
 
 // settled reports whether v shows the end of all messages.
@@ -58,10 +81,21 @@ type client struct {
 	lives *lives
 	http  *http.Client
 	burst int // the most messages sent without waiting for an answer
+
+	patience time.Duration // with one try of a request; zero means without end
+	silence  time.Duration // that makes a reader believe that nothing will come; zero means never
+	poll     time.Duration // between two looks of who does not wait; zero means 5 ms
+	shortest time.Duration // of the rests between tries; zero means 2 ms
+	longest  time.Duration // of them, as they double; zero means that they do not
 }
 
 // try makes one request of l.
 func (c *client) try(ctx context.Context, l *life, method, path string, body []byte) (status int, data []byte, err error) {
+	if c.patience > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.patience)
+		defer cancel()
+	}
 	req, err := http.NewRequestWithContext(ctx, method, l.url+path, bytes.NewReader(body))
 	if err != nil {
 		return 0, nil, err
@@ -82,28 +116,38 @@ func (c *client) try(ctx context.Context, l *life, method, path string, body []b
 // it succeeds. It returns how many tries that took, or zero if ctx ended first
 // or the request was refused, which is a fault.
 func (c *client) insist(ctx context.Context, method, path string, body []byte) (data []byte, tries int) {
+	status, data, tries := c.ask(ctx, method, path, body)
+	if tries > 0 && status >= 300 {
+		c.complain("%s %s: %d %s", method, path, status, data)
+		return nil, 0
+	}
+	return data, tries
+}
+
+// ask is insist for a request that may be refused.
+func (c *client) ask(ctx context.Context, method, path string, body []byte) (status int, data []byte, tries int) {
 	for tries := 1; ; tries++ {
 		l := c.lives.current(ctx)
 		if l == nil {
-			return nil, 0
+			return 0, nil, 0
 		}
 		status, data, err := c.try(ctx, l, method, path, body)
-		switch {
-		case err == nil && status < 300:
-			return data, tries
-		case err == nil && status < 500:
-			c.complain("%s %s: %d %s", method, path, status, data)
-			return nil, 0
+		if err == nil && status < 500 {
+			return status, data, tries
 		}
-		rest(ctx, l)
+		c.rest(ctx, l, tries)
 	}
 }
 
 // rest waits a moment after a failure. The server is dead, or about to be.
-func rest(ctx context.Context, l *life) {
+func (c *client) rest(ctx context.Context, l *life, tries int) {
+	d := cmp.Or(c.shortest, 2*time.Millisecond)
+	if c.longest > 0 {
+		d = min(d<<min(tries-1, 20), c.longest)
+	}
 	select {
 	case <-l.gone:
-	case <-time.After(2 * time.Millisecond):
+	case <-time.After(d):
 	case <-ctx.Done():
 	}
 }
@@ -117,9 +161,11 @@ func (c *client) send(ctx context.Context, to *conversation, s *sending, hasty b
 		cancel()
 	}
 	data, tries := c.insist(ctx, http.MethodPost, to.path(), s.request)
-	if tries == 0 {
-		return false
-	}
+	return tries > 0 && c.admitted(to, s, data, tries, hasty)
+}
+
+// admitted takes the answer to a message that was accepted.
+func (c *client) admitted(to *conversation, s *sending, data []byte, tries int, hasty bool) bool {
 	var a wire.Admission
 	if err := json.Unmarshal(data, &a); err != nil || a.SubmissionID == "" {
 		c.complain("%s: the admission %s: %v", to.path(), data, err)
@@ -133,13 +179,15 @@ func (c *client) send(ctx context.Context, to *conversation, s *sending, hasty b
 		c.complain("%s: %s was sent once and is a duplicate", to.path(), s.token)
 	}
 	if first == "" {
-		s.admitted = a
+		s.admitted, s.tries = a, tries
 	}
 	return true
 }
 
 func (c *client) abort(ctx context.Context, of *conversation) {
+	of.mu.Lock()
 	of.aborts++
+	of.mu.Unlock()
 	data, tries := c.insist(ctx, http.MethodPost, of.path()+"/abort", nil)
 	var told struct {
 		Aborted *bool `json:"aborted"`
@@ -147,6 +195,8 @@ func (c *client) abort(ctx context.Context, of *conversation) {
 	if err := json.Unmarshal(data, &told); tries > 0 && (err != nil || told.Aborted == nil) {
 		c.complain("%s: the abort was answered with %s", of.path(), data)
 	} else if tries > 0 && *told.Aborted {
+		of.mu.Lock()
+		defer of.mu.Unlock()
 		of.aborted++
 	}
 }
@@ -234,6 +284,8 @@ var plans = [][]string{
 	{"charge", "ship"},
 	{"charge", "charge+ship"},
 	{"ship+charge", "ship"},
+	{"pack"},
+	{"charge+pack", "ship"},
 }
 
 // converse holds a conversation of a few messages. Some are sent while an

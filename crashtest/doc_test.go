@@ -6,8 +6,8 @@
 //	go test -short ./crashtest                    25
 //	FLUE_KILLS=20000 go test -timeout 0 ./crashtest -run 'TestKill$' -v
 //
-// The server is the test binary itself, started as another process: two agents
-// with the same two tools, on the OpenAI and on the Anthropic codec, over a
+// The server is the test binary itself, started as another process: three agents
+// with the same three tools, on the OpenAI and on the Anthropic codec, over a
 // SQLite file with full durability, served over HTTP. What survives it lives in
 // the test: the model services, which check every request and stream slowly
 // enough to be cut; a ledger of what tools did; and clients, which send messages
@@ -20,6 +20,15 @@
 // the index beside them, and the ledger must agree. FLUE_SEED repeats what
 // clients and the killer choose, though not what the machine makes of it; go
 // test -artifacts keeps the database.
+//
+// # A fleet
+//
+// TestFleet and TestFleetLinearizable run the same server as several processes on
+// one PostgreSQL, behind a balancer that hands each request to the next of them,
+// each with a link of its own to the database. Nemeses come one after the other and
+// in pairs. Every process writes down what it does with the ownership of instances.
+//
+//	FLUE_FLEET=5m go test -timeout 20m ./crashtest -run 'TestFleet$' -v
 //
 // # What it catches
 //

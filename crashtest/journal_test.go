@@ -13,21 +13,32 @@ import (
 	"github.com/flue-go/flue/internal/fold"
 	"github.com/flue-go/flue/journal"
 	"github.com/flue-go/flue/store"
-	"github.com/flue-go/flue/store/sqlite"
 )
 
 // An audit holds the database that the server has left to the promise.
 type audit struct {
 	*complaints
 	world *world
-	db    *sqlite.Store
+	db    keeper
 	known map[string]bool // calls that journals have
 
 	batches  int
 	calls    int
 	failed   int            // calls that were interrupted or stopped
 	attempts []int          // of each submission that began
+	fell     int            // responses that turned to another model
+	between  int            // lives that ended after a model had failed and before another had answered in its place
 	phases   map[string]int // how often work was taken up in each phase
+	resumed  int            // conversations that have a checkpoint
+	merged   int            // batches that stand for several
+
+	also func(*account, store.Page) // if set, looks at each journal, too
+}
+
+// A keeper is a store that keeps checkpoints.
+type keeper interface {
+	store.Store
+	store.Checkpointer
 }
 
 // checkFile has SQLite check the file, which no process has open.
@@ -58,6 +69,8 @@ type account struct {
 	turns    []int64 // where they started
 	calls    map[string]bool
 	outcomes []*journal.Outcome
+	left     map[string]string // the model that a response has left, by the response
+	falling  bool              // the latest model call that came to its end has failed
 }
 
 type settlement struct {
@@ -70,10 +83,11 @@ func (a *audit) conversation(ctx context.Context, of *conversation) {
 	acc := &account{
 		audit: a, of: of, state: fold.State{Head: -1}, admitted: make(map[string]int64), attempts: make(map[string]int),
 		settled: make(map[string][]settlement), calls: make(map[string]bool),
+		left: make(map[string]string),
 	}
 	addr := store.Address{Agent: of.agent, ID: of.id}
-	page, err := a.db.Read(ctx, addr, -1, 0)
-	if err != nil || len(page.Batches) == 0 || page.Batches[len(page.Batches)-1].Offset != page.Head {
+	page, err := a.whole(ctx, addr)
+	if err != nil || len(page.Batches) == 0 || page.Batches[len(page.Batches)-1].Last() != page.Head {
 		a.complain("%s: reading the journal: %d batches, head %d, %v", of.path(), len(page.Batches), page.Head, err)
 		return
 	}
@@ -92,6 +106,7 @@ func (a *audit) conversation(ctx context.Context, of *conversation) {
 		}
 		acc.state.Advance(b.Offset)
 	}
+	a.resumes(ctx, of, page, &acc.state)
 	a.batches += len(page.Batches)
 	if acc.state.Phase != fold.Idle || acc.state.Unsettled() || page.Unsettled != 0 {
 		a.complain("%s: the journal ends in phase %s; the index says that %d are unsettled", of.path(), acc.state.Phase, page.Unsettled)
@@ -102,6 +117,22 @@ func (a *audit) conversation(ctx context.Context, of *conversation) {
 	acc.submissions(ctx, addr)
 	acc.effects()
 	acc.vars()
+	if a.also != nil {
+		a.also(acc, page)
+	}
+}
+
+// whole reads a journal from its beginning to its end.
+func (a *audit) whole(ctx context.Context, addr store.Address) (store.Page, error) {
+	page, err := a.db.Read(ctx, addr, -1, 0)
+	for err == nil && len(page.Batches) > 0 && page.Batches[len(page.Batches)-1].Last() < page.Head {
+		var more store.Page
+		if more, err = a.db.Read(ctx, addr, page.Batches[len(page.Batches)-1].Last(), 0); len(more.Batches) == 0 {
+			break
+		}
+		page.Instance, page.Batches = more.Instance, append(page.Batches, more.Batches...)
+	}
+	return page, err
 }
 
 func (a *account) record(offset int64, r journal.Record) {
@@ -115,6 +146,9 @@ func (a *account) record(offset int64, r journal.Record) {
 		a.attempts[r.Submission] = r.Ordinal
 		if phase, ok := strings.CutPrefix(r.Reason, "recovered in phase "); ok {
 			a.phases[phase]++
+			if a.falling {
+				a.between++
+			}
 		}
 	case *journal.Entry:
 		if r.Purpose == journal.Input {
@@ -122,9 +156,18 @@ func (a *account) record(offset int64, r journal.Record) {
 		}
 	case *journal.TurnStarted:
 		a.turns = append(a.turns, offset)
+		if a.left[r.Response] == r.Provider+"/"+r.Model {
+			a.complain("%s: turn %s went back to %s, which its response had left", a.of.path(), r.Turn, a.left[r.Response])
+		}
+	case *journal.Fallback:
+		a.fell++
+		a.left[r.Response] = r.From
 	case *journal.TurnDone:
-		if r.Stop == journal.StopError {
+		if r.Stop == journal.StopError && (r.Provider != "shaky" || r.Error.Class != "overload") {
 			a.complain("%s: turn %s failed: %+v", a.of.path(), r.Turn, r.Error)
+		}
+		if r.Stop != journal.StopAborted {
+			a.falling = r.Stop == journal.StopError
 		}
 		for _, b := range r.Blocks {
 			if b.Kind == journal.ToolCall {
@@ -134,6 +177,7 @@ func (a *account) record(offset int64, r journal.Record) {
 	case *journal.Outcome:
 		a.outcomes = append(a.outcomes, r)
 	case *journal.Settled:
+		a.falling = false
 		a.settled[r.Submission] = append(a.settled[r.Submission], settlement{offset, r.Outcome})
 	}
 }
@@ -159,7 +203,8 @@ func (a *account) submissions(ctx context.Context, addr store.Address) {
 		a.aborted(s, at, ends[0])
 	}
 	aside := func(id string) bool {
-		return !slices.Contains(a.shown, id) && a.settled[id][0].outcome == journal.Aborted
+		ends := a.settled[id]
+		return !slices.Contains(a.shown, id) && len(ends) > 0 && ends[0].outcome == journal.Aborted
 	}
 	if want := slices.DeleteFunc(slices.Clone(a.order), aside); !slices.Equal(a.shown, want) {
 		a.complain("%s: admitted were %q, put to the model %q", a.of.path(), a.order, a.shown)
@@ -205,6 +250,10 @@ func (a *account) effects() {
 		switch {
 		case o.Failed:
 			a.failed++
+		case o.Tool == "pack":
+			if o.Content != okText(o.Call) || !a.world.steps.finished(o.Call) {
+				a.complain("%s: call %s has the outcome %q, its steps are done: %v", a.of.path(), o.Call, o.Content, a.world.steps.finished(o.Call))
+			}
 		case len(e.begun) != 1 || len(e.finished) != 1 || o.Content != okText(o.Call):
 			a.complain("%s: call %s has the outcome %q and the effect %+v", a.of.path(), o.Call, o.Content, *e)
 		}
@@ -233,6 +282,7 @@ func (a *account) vars() {
 
 // strays reports effects of calls that no journal has.
 func (a *audit) strays() {
+	a.world.steps.strays(a.known)
 	a.world.mu.Lock()
 	defer a.world.mu.Unlock()
 	for call, e := range a.world.effects {

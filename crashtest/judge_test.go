@@ -97,8 +97,8 @@ func drop(ms []message) *answer {
 
 func TestDialects(t *testing.T) {
 	const (
-		openAIHead = `{"stream":true,"model":"gpt-4.1","tools":[{"type":"function"},{"type":"function"}],"messages":[{"role":"system","content":"s"},{"role":"user","content":"u"},`
-		claudeHead = `{"stream":true,"model":"claude-opus-5-5","max_tokens":9,"tools":[{"name":"a"},{"name":"b"}],"messages":[{"role":"user","content":[{"type":"text","text":"u"}]},`
+		openAIHead = `{"stream":true,"model":"gpt-4.1","tools":[{"type":"function"},{"type":"function"},{"type":"function"}],"messages":[{"role":"system","content":"s"},{"role":"user","content":"u"},`
+		claudeHead = `{"stream":true,"model":"claude-opus-5-5","max_tokens":9,"tools":[{"name":"a"},{"name":"b"},{"name":"c"}],"messages":[{"role":"user","content":[{"type":"text","text":"u"}]},`
 	)
 	tests := []struct {
 		name    string

@@ -12,12 +12,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/flue-go/flue/internal/fold"
+	"github.com/flue-go/flue/internal/linear"
 	"github.com/flue-go/flue/store/sqlite"
 )
 
 // A trial is one run of the proof.
 type trial struct {
 	kills       int
+	acts        int           // how many requests a life makes at most before it ends, however slow the machine is
 	soonest     time.Duration // after the server is ready
 	latest      time.Duration
 	burst       int // see client
@@ -30,7 +33,7 @@ func TestKill(t *testing.T) {
 		kills = 25
 	}
 	kills = int(variable(t, "FLUE_KILLS", int64(kills)))
-	trial{kills: kills, latest: 120 * time.Millisecond, burst: 5, maxAttempts: 10_000}.run(t)
+	trial{kills: kills, acts: 24, latest: 400 * time.Millisecond, burst: 5, maxAttempts: 10_000}.run(t)
 }
 
 // With the usual bound on attempts no message may fail either, as long as lives
@@ -90,7 +93,7 @@ func (tr trial) run(t *testing.T) {
 	var clients sync.WaitGroup
 	defer clients.Wait()
 	defer cancel()
-	for i := range 2 * perAgent {
+	for i := range 3 * perAgent {
 		clients.Go(func() { r.converse(ctx, i) })
 	}
 	start := time.Now()
@@ -126,7 +129,7 @@ func (r *run) converse(ctx context.Context, i int) {
 			return
 		default:
 		}
-		c := &conversation{agent: []string{"openai", "anthropic"}[i%2], id: fmt.Sprintf("%d-%d", i, n)}
+		c := &conversation{agent: []string{"openai", "anthropic", "shaky"}[i%3], id: fmt.Sprintf("%d-%d", i, n)}
 		r.mu.Lock()
 		r.conversations = append(r.conversations, c)
 		r.mu.Unlock()
@@ -146,6 +149,7 @@ func (r *run) cycle() {
 	l := r.begin()
 	how := r.rng.IntN(10)
 	wait := r.soonest + time.Duration(r.rng.Int64N(int64(r.latest-r.soonest)))
+	acts := int64(r.rng.IntN(r.acts + 1))
 	if how == 0 {
 		<-time.After(time.Duration(r.rng.Int64N(int64(60 * time.Millisecond))))
 		close(l.gone)
@@ -154,6 +158,10 @@ func (r *run) cycle() {
 	}
 	if l.await() {
 		r.client.lives.set(l)
+		if r.acts > 0 {
+			r.world.await(acts, wait)
+			wait = time.Duration(r.rng.Int64N(int64(6 * time.Millisecond)))
+		}
 		<-time.After(wait)
 		r.client.lives.end(l)
 	}
@@ -207,6 +215,14 @@ const (
 	checkTime  = 100 * time.Millisecond
 )
 
+// enoughKills are so many that some must fall between the failure of a model and
+// the answer of the next one.
+const enoughKills = 200
+
+// judgeTime is how long a history may be judged. It takes a second where nothing else
+// runs.
+const judgeTime = 2 * time.Minute
+
 // audit holds the database to the promise.
 func (r *run) audit() {
 	ctx := context.Background()
@@ -227,12 +243,35 @@ func (r *run) audit() {
 		messages += len(c.sends)
 	}
 	a.strays()
+	if err := linear.Step().Check(r.world.steps.history(), judgeTime); err != nil {
+		r.complain("%v", err)
+	}
 	r.t.Logf("%d conversations, %d messages, %d batches, %d model calls of which %d after an interrupted answer",
 		len(r.conversations), messages, a.batches, r.world.requests, r.world.resumed)
+	if a.resumed == 0 {
+		r.complain("no conversation has a checkpoint")
+	}
+	r.t.Logf("%d conversations have a checkpoint, %d batches stand for several", a.resumed, a.merged)
+	if a.fell == 0 {
+		r.complain("no response has turned to another model")
+	}
+	r.t.Logf("%d responses turned to another model; %d lives ended on the way there", a.fell, a.between)
+	if a.between == 0 && r.kills >= enoughKills {
+		r.complain("no life was ended between the failure of a model and the answer of the next one")
+	}
+	for _, phase := range interruptible {
+		if r.kills >= enoughKills && a.phases[phase.String()] == 0 {
+			r.complain("no work was taken up in phase %s, in %d kills", phase, r.kills)
+		}
+	}
 	slices.Sort(a.attempts)
 	r.t.Logf("%d tool calls of which %d were cut short; work was taken up in the phases %v; attempts at one message: median %d, most %d",
 		a.calls, a.failed, a.phases, a.attempts[len(a.attempts)/2], a.attempts[len(a.attempts)-1])
 }
+
+// interruptible are the phases in which work is under way between two writes, so that
+// hundreds of kills must hit each.
+var interruptible = []fold.Phase{fold.Streaming, fold.Tools}
 
 // report logs how soon interrupted work was taken up again, counted from the
 // start of the process, and fails if that took too long.

@@ -41,7 +41,7 @@ func (openAI) parse(body []byte) ([]message, error) {
 	if err := json.Unmarshal(body, &req, json.MatchCaseInsensitiveNames(true)); err != nil {
 		return nil, err
 	}
-	if !req.Stream || req.Model != modelOf["openai"] || len(req.Tools) != 2 {
+	if !req.Stream || req.Model != modelOf["openai"] || len(req.Tools) != 3 {
 		return nil, fmt.Errorf("stream %v, model %q, %d tools", req.Stream, req.Model, len(req.Tools))
 	}
 	var ms []message

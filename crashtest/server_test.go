@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -35,9 +36,21 @@ type serverConfig struct {
 	MaxAttempts int    // zero for the default
 }
 
+// children are the programs that the test binary is too, by the variables that make
+// it one.
+var children = map[string]func(config string) error{
+	serverVar: serveConfig,
+	herdVar:   serveHerd,
+	talkVar:   holdTalk,
+}
+
 func TestMain(m *testing.M) {
-	if encoded := os.Getenv(serverVar); encoded != "" {
-		if err := serveConfig(encoded); err != nil {
+	for name, serve := range children {
+		config := os.Getenv(name)
+		if config == "" {
+			continue
+		}
+		if err := serve(config); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -47,43 +60,50 @@ func TestMain(m *testing.M) {
 }
 
 func serveConfig(encoded string) error {
-	s := &server{http: newClient(), log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))}
-	if err := json.Unmarshal([]byte(encoded), &s.serverConfig); err != nil {
+	var cfg serverConfig
+	if err := json.Unmarshal([]byte(encoded), &cfg); err != nil {
 		return err
 	}
-	// The server ends when its standard input does, so that it never outlives
-	// the test.
-	ctx, stop := context.WithCancel(context.Background())
+	ctx, stop := untilOrphaned()
 	defer stop()
+	s := &server{
+		by: strconv.Itoa(cfg.Life), world: cfg.World, maxAttempts: cfg.MaxAttempts, http: newClient(),
+		log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
+	}
+	return s.run(ctx, cfg.File)
+}
+
+// untilOrphaned returns a context that ends when the standard input does, so that
+// a program never outlives the test.
+func untilOrphaned() (context.Context, context.CancelFunc) {
+	ctx, stop := context.WithCancel(context.Background())
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		stop()
 	}()
-	return s.run(ctx)
+	return ctx, stop
 }
 
 // A server is one life of the program under test. It says on standard output
 // where it listens, and when work that an earlier life left is taken up.
 type server struct {
-	serverConfig
-	log  *slog.Logger
-	http *http.Client
+	by          string // the life's name, for the ledger
+	world       string // URL of what survives
+	maxAttempts int    // zero for the default
+	pace        int    // how slow tools are; zero is as fast as one
+	log         *slog.Logger
+	http        *http.Client
 }
 
-func (s *server) run(ctx context.Context) (err error) {
-	db, err := sqlite.Open(ctx, s.File, sqlite.Options{})
+func (s *server) run(ctx context.Context, file string) (err error) {
+	db, err := sqlite.Open(ctx, file, sqlite.Options{})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	rt, err := flue.Open(ctx, flue.Config{
-		Agents: []*flue.Agent{s.agent("openai"), s.agent("anthropic")},
-		Providers: map[string]model.Provider{
-			"openai":    openai.New(openai.Config{BaseURL: s.World + "/openai", APIKey: "key", Client: s.http}),
-			"anthropic": anthropic.New(anthropic.Config{BaseURL: s.World + "/anthropic", APIKey: "key", Client: s.http}),
-		},
-		Store: db, Log: s.log, Observe: observe, RetryBase: 5 * time.Millisecond,
-	})
+	cfg := s.config()
+	cfg.Store = db
+	rt, err := flue.Open(ctx, cfg)
 	if err != nil {
 		return err
 	}
@@ -92,9 +112,29 @@ func (s *server) run(ctx context.Context) (err error) {
 		defer cancel()
 		err = errors.Join(err, rt.Close(ctx))
 	}()
+	return serve(ctx, rt, cfg.Agents, (*http.Server).Close)
+}
+
+// config is what all servers run, but for the store.
+func (s *server) config() flue.Config {
+	return flue.Config{
+		Agents: []*flue.Agent{s.agent("openai"), s.agent("anthropic"), s.agent("shaky", "openai/"+modelOf["openai"])},
+		Providers: map[string]model.Provider{
+			"openai":    openai.New(openai.Config{BaseURL: s.world + "/openai", APIKey: "key", Client: s.http}),
+			"shaky":     openai.New(openai.Config{Name: "shaky", BaseURL: s.world + "/shaky", APIKey: "key", Client: s.http}),
+			"anthropic": anthropic.New(anthropic.Config{BaseURL: s.world + "/anthropic", APIKey: "key", Client: s.http}),
+		},
+		Log: s.log, Observe: observe, RetryBase: 5 * time.Millisecond,
+		CheckpointEvery: 7, // so that most lives begin with one, and kills fall into some
+		MergeAfter:      300 * time.Millisecond,
+	}
+}
+
+// serve serves the agents until ctx ends, and says where.
+func serve(ctx context.Context, rt *flue.Runtime, agents []*flue.Agent, end func(*http.Server) error) error {
 	mux := http.NewServeMux()
-	for name := range modelOf {
-		mux.Handle("/agents/"+name+"/", http.StripPrefix("/agents/"+name, rt.Handler(name)))
+	for _, a := range agents {
+		mux.Handle("/agents/"+a.Name+"/", http.StripPrefix("/agents/"+a.Name, rt.Handler(a.Name)))
 	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -108,7 +148,7 @@ func (s *server) run(ctx context.Context) (err error) {
 	case err := <-served:
 		return err
 	case <-ctx.Done():
-		return srv.Close()
+		return end(srv)
 	}
 }
 
@@ -133,16 +173,18 @@ type order struct {
 }
 
 // agent returns the agent that uses the model of the provider. All agents have
-// the same two tools. Charge keeps in the instance's state which calls it has
-// made; ship keeps nothing.
-func (s *server) agent(provider string) *flue.Agent {
+// the same three tools. Charge keeps in the instance's state which calls it has
+// made; ship keeps nothing; pack is durable.
+func (s *server) agent(provider string, fallbacks ...string) *flue.Agent {
 	ship := flue.NewTool(flue.Tool{Name: "ship", Description: "Ship an order."}, func(ctx context.Context, _ order) (string, error) {
 		return okText(flue.CallID(ctx)), s.effect(ctx, "ship")
 	})
+	pack := s.durable("pack")
 	render := func(r *flue.Render) string {
-		flue.UseModel(r, provider+"/"+modelOf[provider])
+		flue.UseModel(r, provider+"/"+modelOf[provider], flue.ModelOptions{Fallbacks: fallbacks})
 		charges := flue.UsePersistentState(r, "charges", []string{})
 		flue.UseTool(r, ship)
+		flue.UseTool(r, pack)
 		flue.UseTool(r, flue.NewTool(flue.Tool{Name: "charge", Description: "Charge for an order."}, func(ctx context.Context, _ order) (string, error) {
 			id := flue.CallID(ctx)
 			if err := s.effect(ctx, "charge"); err != nil {
@@ -153,17 +195,18 @@ func (s *server) agent(provider string) *flue.Agent {
 		}))
 		return "Handle what you are asked to handle."
 	}
-	return &flue.Agent{Name: provider, Render: render, Durability: flue.Durability{MaxAttempts: s.MaxAttempts}}
+	return &flue.Agent{Name: provider, Render: render, Durability: flue.Durability{MaxAttempts: s.maxAttempts}}
 }
 
-// effect is what a tool does to the world. It takes up to 20 ms.
+// effect is what a tool does to the world. It takes up to 20 ms, or as many times
+// that as the pace is.
 func (s *server) effect(ctx context.Context, tool string) error {
-	entry := ledgerEntry{Call: flue.CallID(ctx), Key: flue.CallKey(ctx), Tool: tool, Life: s.Life}
+	entry := ledgerEntry{Call: flue.CallID(ctx), Key: flue.CallKey(ctx), Tool: tool, By: s.by, At: time.Now().UnixNano()}
 	if err := s.tell(ctx, entry); err != nil {
 		return err
 	}
 	select {
-	case <-time.After(rand.N(20 * time.Millisecond)):
+	case <-time.After(time.Duration(max(s.pace, 1)) * rand.N(20*time.Millisecond)):
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -172,17 +215,24 @@ func (s *server) effect(ctx context.Context, tool string) error {
 }
 
 func (s *server) tell(ctx context.Context, entry ledgerEntry) error {
-	data, err := json.Marshal(entry)
+	_, err := s.post(ctx, "/ledger", entry)
+	return err
+}
+
+// post tells the world something and returns what it says.
+func (s *server) post(ctx context.Context, path string, v any) ([]byte, error) {
+	data, err := json.Marshal(v)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.World+"/ledger", bytes.NewReader(data))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.world+path, bytes.NewReader(data))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	resp, err := s.http.Do(req)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return resp.Body.Close()
+	data, err = io.ReadAll(resp.Body)
+	return data, errors.Join(err, resp.Body.Close())
 }

@@ -10,22 +10,28 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/go-json-experiment/json"
 )
 
-// modelOf names the model of each agent. The second one ties its thinking
-// blocks to all that came before them.
-var modelOf = map[string]string{"openai": "gpt-4.1", "anthropic": "claude-opus-5-5"}
+// modelOf names the model of each agent, whose name is that of its provider.
+// The second one ties its thinking blocks to all that came before them. The third
+// is often overloaded, and the first takes its place then.
+var modelOf = map[string]string{"openai": "gpt-4.1", "anthropic": "claude-opus-5-5", "shaky": "gpt-4.1"}
 
 // A world is what survives when the server is killed: the model services, and
 // the ledger of what tools did. Everything that is wrong with what it is told
 // fails the test.
 type world struct {
 	*complaints
-	http *httptest.Server
+	http  *httptest.Server
+	steps *steps
+	pace  int // how slow the model is: by which factor its pauses are longer than 1 to 5 ms
+	asked atomic.Int64
+	rings chan struct{} // after each time that it was asked, for one who waits
 
 	mu       sync.Mutex
 	effects  map[string]*effect // by the id of the call, which this model never uses twice
@@ -38,19 +44,47 @@ type world struct {
 type effect struct {
 	tool     string
 	key      string
-	begun    []int // the lives of the server in which it began
-	finished []int
+	begun    []string // by which servers
+	at       int64    // when it began first, in Unix nanoseconds
+	finished []string // by which servers
 }
 
 func newWorld(t *testing.T, c *complaints) *world {
-	w := &world{complaints: c, effects: make(map[string]*effect), keys: make(map[string]string)}
+	w := &world{complaints: c, effects: make(map[string]*effect), keys: make(map[string]string), steps: newSteps(c), pace: 1, rings: make(chan struct{}, 1)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /openai/chat/completions", w.model(openAI{}))
 	mux.HandleFunc("POST /anthropic/v1/messages", w.model(claude{}))
+	mux.HandleFunc("POST /shaky/chat/completions", overloaded(w.model(openAI{})))
 	mux.HandleFunc("POST /ledger", w.ledger)
-	w.http = httptest.NewServer(mux)
+	mux.Handle("POST /steps", w.steps)
+	w.http = httptest.NewServer(w.counting(mux))
 	t.Cleanup(w.http.Close)
 	return w
+}
+
+// counting counts what the world is asked: what the servers get done.
+func (w *world) counting(serve http.Handler) http.Handler {
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		w.asked.Add(1)
+		select {
+		case w.rings <- struct{}{}:
+		default:
+		}
+		serve.ServeHTTP(rw, r)
+	})
+}
+
+// await waits until the world was asked so many times more, or for the longest time.
+func (w *world) await(times int64, longest time.Duration) {
+	late := time.NewTimer(longest)
+	defer late.Stop()
+	for until := w.asked.Load() + times; w.asked.Load() < until; {
+		select {
+		case <-w.rings:
+		case <-late.C:
+			return
+		}
+	}
 }
 
 // complaints are what was found to be wrong. It is safe for concurrent use.
@@ -60,6 +94,9 @@ type complaints struct {
 	n  int
 }
 
+// clock is how times are told that are to be found in logs.
+const clock = "15:04:05.000"
+
 // maxComplaints is how many are told: one fault may have many consequences.
 const maxComplaints = 20
 
@@ -68,7 +105,7 @@ func (c *complaints) complain(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.n++; c.n <= maxComplaints {
-		c.t.Errorf(format, args...)
+		c.t.Errorf("%s: "+format, append([]any{time.Now().Format(clock)}, args...)...)
 	}
 }
 
@@ -81,8 +118,9 @@ func (c *complaints) any() bool {
 // A ledgerEntry is what a tool tells the ledger.
 type ledgerEntry struct {
 	Call, Key, Tool string
-	Life            int
-	Finished        bool // it ends; otherwise it begins
+	By              string // the server
+	At              int64  // Unix nanoseconds
+	Finished        bool   // it ends; otherwise it begins
 }
 
 func (w *world) ledger(rw http.ResponseWriter, r *http.Request) {
@@ -94,7 +132,7 @@ func (w *world) ledger(rw http.ResponseWriter, r *http.Request) {
 	defer w.mu.Unlock()
 	e := w.effects[entry.Call]
 	if e == nil {
-		e = &effect{tool: entry.Tool, key: entry.Key}
+		e = &effect{tool: entry.Tool, key: entry.Key, at: entry.At}
 		w.effects[entry.Call] = e
 		if other, used := w.keys[entry.Key]; used {
 			w.complain("the calls %q and %q have the same key", other, entry.Call)
@@ -102,20 +140,22 @@ func (w *world) ledger(rw http.ResponseWriter, r *http.Request) {
 		w.keys[entry.Key] = entry.Call
 	}
 	if entry.Finished {
-		e.finished = append(e.finished, entry.Life)
+		e.finished = append(e.finished, entry.By)
 	} else {
-		e.begun = append(e.begun, entry.Life)
+		e.begun = append(e.begun, entry.By)
 	}
 	if len(e.begun) != 1 || len(e.finished) > 1 || e.tool != entry.Tool || e.key != entry.Key {
-		w.complain("the effect of call %q (%s) began in the lives %v and finished in %v", entry.Call, entry.Tool, e.begun, e.finished)
+		w.complain("the effect of call %q (%s) began in %v and finished in %v", entry.Call, entry.Tool, e.begun, e.finished)
 	}
 }
 
 func (w *world) finished(call string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	e := w.effects[call]
-	return e != nil && len(e.finished) == 1
+	if e := w.effects[call]; e != nil {
+		return len(e.finished) == 1
+	}
+	return w.steps.finished(call)
 }
 
 // A dialect is a provider's form of a conversation and of an answer.
@@ -150,9 +190,20 @@ func (w *world) model(d dialect) http.HandlerFunc {
 		}
 		w.count(ms)
 		rw.Header().Set("Content-Type", "text/event-stream")
-		s := &stream{w: rw, rc: http.NewResponseController(rw), r: r}
+		s := &stream{w: rw, rc: http.NewResponseController(rw), r: r, pace: w.pace}
 		s.pause()
 		d.speak(s, m.answer())
+	}
+}
+
+// overloaded serves a model service that refuses every other call.
+func overloaded(serve http.HandlerFunc) http.HandlerFunc {
+	return func(rw http.ResponseWriter, r *http.Request) {
+		if rand.IntN(2) == 0 {
+			http.Error(rw, `{"error":{"message":"The engine is currently overloaded, please try again later","type":"server_error"}}`, http.StatusServiceUnavailable)
+			return
+		}
+		serve(rw, r)
 	}
 }
 
@@ -187,6 +238,7 @@ type stream struct {
 	w    http.ResponseWriter
 	rc   *http.ResponseController
 	r    *http.Request
+	pace int
 	gone bool
 }
 
@@ -217,13 +269,13 @@ func (s *stream) write(text string) {
 	}
 }
 
-// pause lets 1 to 5 ms pass.
+// pause lets 1 to 5 ms pass, or as many times that as the pace is.
 func (s *stream) pause() {
 	if s.gone {
 		return
 	}
 	select {
-	case <-time.After(time.Millisecond + rand.N(4*time.Millisecond)):
+	case <-time.After(time.Duration(s.pace) * (time.Millisecond + rand.N(4*time.Millisecond))):
 	case <-s.r.Context().Done():
 		s.gone = true
 	}
