@@ -1,10 +1,13 @@
 // Command server is what the benchmarks measure: a plain agent and one with a
-// tool, on SQLite with full durability, whose model is a server on loopback
-// that speaks the OpenAI chat completions API.
+// tool, on SQLite or PostgreSQL with full durability, whose model is a server on
+// loopback that speaks the OpenAI chat completions API.
 //
 //	go run ./bench/server -db /tmp/bench.db -addr 127.0.0.1:3000 -model http://127.0.0.1:9090/v1
+//	go run ./bench/server -db postgres://postgres@127.0.0.1/bench -addr 127.0.0.1:3000 -model http://127.0.0.1:9090/v1
 //
-// It serves /agents/chat, /agents/tool, /health, and /debug/pprof for profiles.
+// Any number of them can share a PostgreSQL database. It serves /agents/chat,
+// /agents/tool, /health, /commits, which says how many commits its store has made,
+// and /debug/pprof for profiles.
 package main
 
 import (
@@ -28,6 +31,8 @@ import (
 	"github.com/flue-go/flue"
 	"github.com/flue-go/flue/model"
 	"github.com/flue-go/flue/model/openai"
+	"github.com/flue-go/flue/store"
+	"github.com/flue-go/flue/store/postgres"
 	"github.com/flue-go/flue/store/sqlite"
 )
 
@@ -74,7 +79,7 @@ func tool(r *flue.Render) string {
 }
 
 func main() {
-	db := flag.String("db", "bench.db", "the database file")
+	db := flag.String("db", "bench.db", "the database: a file of SQLite, or a URL of PostgreSQL")
 	addr := flag.String("addr", "127.0.0.1:3000", "where to listen")
 	url := flag.String("model", "http://127.0.0.1:9090/v1", "base URL of the model server")
 	flag.Parse()
@@ -88,15 +93,17 @@ func main() {
 func run(log *slog.Logger, db, addr, url string) (err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	store, err := sqlite.Open(ctx, db, sqlite.Options{})
+	s, err := open(ctx, db)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, store.Close()) }()
+	defer func() { err = errors.Join(err, s.Close()) }()
 	rt, err := flue.Open(ctx, flue.Config{
 		Agents:    []*flue.Agent{{Name: "chat", Render: chat}, {Name: "tool", Render: tool}},
 		Providers: map[string]model.Provider{"mock": provider(url)},
-		Store:     store, Log: log,
+		Catalog:   func(string, string) (model.Info, bool) { return model.Info{ContextWindow: 200_000}, true },
+		Store:     s, Log: log,
+		Node: fmt.Sprint("bench-", os.Getpid()), // there may be several
 	})
 	if err != nil {
 		return err
@@ -106,7 +113,7 @@ func run(log *slog.Logger, db, addr, url string) (err error) {
 		defer cancel()
 		err = errors.Join(err, rt.Close(ctx))
 	}()
-	srv := &http.Server{Handler: routes(rt), ReadHeaderTimeout: 10 * time.Second}
+	srv := &http.Server{Handler: routes(rt, s), ReadHeaderTimeout: 10 * time.Second}
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {
 		return err
@@ -121,6 +128,19 @@ func run(log *slog.Logger, db, addr, url string) (err error) {
 	}
 }
 
+// A database is a store that counts its commits.
+type database interface {
+	store.Store
+	Commits() int64
+}
+
+func open(ctx context.Context, db string) (database, error) {
+	if strings.Contains(db, "://") {
+		return postgres.Open(ctx, db, postgres.Options{Migrate: true})
+	}
+	return sqlite.Open(ctx, db, sqlite.Options{})
+}
+
 // provider keeps enough connections to the model server for the largest load.
 func provider(url string) model.Provider {
 	t := http.DefaultTransport.(*http.Transport).Clone()
@@ -128,12 +148,13 @@ func provider(url string) model.Provider {
 	return openai.New(openai.Config{Name: "mock", BaseURL: url, APIKey: "sk-mock", Client: &http.Client{Transport: t}})
 }
 
-func routes(rt *flue.Runtime) *http.ServeMux {
+func routes(rt *flue.Runtime, s database) *http.ServeMux {
 	mux := http.NewServeMux()
 	for _, name := range []string{"chat", "tool"} {
 		mux.Handle("/agents/"+name+"/", http.StripPrefix("/agents/"+name, rt.Handler(name)))
 	}
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /commits", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, s.Commits()) })
 	mux.HandleFunc("GET /memory", func(w http.ResponseWriter, _ *http.Request) {
 		debug.FreeOSMemory()
 		var m runtime.MemStats
