@@ -80,14 +80,14 @@ func (s *shakyStore) Attachment(ctx context.Context, addr store.Address, id stri
 }
 
 // served is a runtime on s behind a server, with an agent named actor.
-func served(t *testing.T, s store.Store, limits flue.Limits, reply func(*model.Request) script.Turn) (*flue.Runtime, *httptest.Server, *strings.Builder) {
+func served(t *testing.T, s store.Store, limits flue.Limits, reply func(*model.Request) script.Turn) (*flue.Runtime, *httptest.Server, *lockedLog) {
 	t.Helper()
-	var log strings.Builder
+	log := new(lockedLog)
 	agent := plain(nil)
 	agent.Name = "actor"
 	rt, err := flue.Open(t.Context(), flue.Config{
 		Agents: []*flue.Agent{agent}, Providers: map[string]model.Provider{"fake": script.New(script.Func(reply))}, Store: s, Limits: limits,
-		Log: slog.New(slog.NewTextHandler(&lockedWriter{w: &log}, nil)),
+		Log: slog.New(slog.NewTextHandler(log, nil)),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -101,18 +101,25 @@ func served(t *testing.T, s store.Store, limits flue.Limits, reply func(*model.R
 			t.Error(err)
 		}
 	})
-	return rt, server, &log
+	return rt, server, log
 }
 
-type lockedWriter struct {
-	mu sync.Mutex
-	w  io.Writer
+// A lockedLog can be read while it is written.
+type lockedLog struct {
+	mu   sync.Mutex
+	text strings.Builder
 }
 
-func (l *lockedWriter) Write(p []byte) (int, error) {
+func (l *lockedLog) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.w.Write(p)
+	return l.text.Write(p)
+}
+
+func (l *lockedLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 // An httpAnswer is what a server has answered.

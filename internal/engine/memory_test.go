@@ -94,15 +94,19 @@ func TestLastOneStays(t *testing.T) {
 		s := &counted{Store: memstore.New()}
 		e := w.start(t, s)
 		defer stop(t, e)
-		for range 5 {
-			settled(t, e, chat, send(t, e, chat, "hello"))
-		}
 		reads := func() int {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			return s.reads
 		}
-		if n := reads(); n > 0 {
+		// Who looks for work may be quicker than who has sent the first message, and
+		// reads it from the journal.
+		settled(t, e, chat, send(t, e, chat, "hello"))
+		first := reads()
+		for range 5 {
+			settled(t, e, chat, send(t, e, chat, "hello"))
+		}
+		if n := reads() - first; n > 0 {
 			t.Errorf("its journal was read %d times", n)
 		}
 		synctest.Wait() // until it rests
