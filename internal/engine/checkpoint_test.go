@@ -26,6 +26,7 @@ type counted struct {
 	*memstore.Store
 	mu      sync.Mutex
 	reads   int
+	whole   int // reads that begin at the start of a journal
 	batches int
 	saved   []store.Checkpoint
 	bytes   int // appended
@@ -36,6 +37,9 @@ func (s *counted) Read(ctx context.Context, addr store.Address, after int64, lim
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reads++
+	if after < 0 {
+		s.whole++
+	}
 	s.batches += len(p.Batches)
 	return p, err
 }

@@ -494,7 +494,22 @@ func (e *Engine) own(l store.Lease, term *term) {
 
 // start runs a driver for the slot unless it has one.
 func (e *Engine) start(s *slot) {
-	if s != nil && s.occupy() {
+	switch {
+	case s == nil:
+	case e.slots.occupy(s):
 		e.enter(s)
+	case e.slots.gone(s):
+		e.restart(s.addr)
 	}
+}
+
+// restart is start for an instance whose slot was given up after it had been found.
+// What has arrived is in the journal, which its next driver reads. If others share the
+// store, that is told of whatever has work when it is given back.
+func (e *Engine) restart(addr store.Address) {
+	s := e.slots.find(addr)
+	if s == nil && !e.shared() && !e.parts() {
+		s = e.take(addr)
+	}
+	e.start(s)
 }

@@ -79,7 +79,7 @@ func (e *Engine) handOff(s *slot) {
 	if e.parts() {
 		return
 	}
-	if s = e.slots.adopt(lease, term); s.occupy() {
+	if s = e.slots.adopt(lease, term); e.slots.occupy(s) {
 		e.queue(s)
 	}
 }

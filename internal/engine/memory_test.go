@@ -97,7 +97,7 @@ func TestLastOneStays(t *testing.T) {
 		reads := func() int {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			return s.reads
+			return s.whole
 		}
 		// Who looks for work may be quicker than who has sent the first message, and
 		// reads it from the journal.

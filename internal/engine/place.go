@@ -242,9 +242,11 @@ func (e *Engine) startAtOnce(s *slot) {
 	switch {
 	case e.parts():
 		e.start(s)
-	case s.occupy():
+	case e.slots.occupy(s):
 		e.line.force()
 		e.launch(s)
+	case e.slots.gone(s):
+		e.restart(s.addr)
 	case e.line.expedite(&s.waiter):
 		e.launch(s)
 	}

@@ -99,17 +99,6 @@ type intake struct {
 	size   int // of the batch, as it is stored
 }
 
-// occupy makes the caller the slot's driver. It reports false if there is one.
-func (s *slot) occupy() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.driven {
-		return false
-	}
-	s.driven = true
-	return true
-}
-
 // owned reports whether the slot has a lease.
 func (s *slot) owned() bool {
 	s.mu.Lock()
@@ -330,6 +319,27 @@ func (t *slots) stale(term *term, shared bool) (leases []store.Lease) {
 	}
 	return leases
 }
+
+// occupy makes the caller the slot's driver. It reports false if the slot has one, or
+// is gone. A slot can have come to rest since it was found: it is not idle any more.
+func (t *slots) occupy(s *slot) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.byAddr[s.addr] != s {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.driven {
+		return false
+	}
+	t.unrest(s)
+	s.driven = true
+	return true
+}
+
+// gone reports whether the slot was given up since it was found.
+func (t *slots) gone(s *slot) bool { return t.peek(s.addr) != s }
 
 func (t *slots) unrest(s *slot) {
 	if s.elem != nil {
