@@ -39,13 +39,17 @@ type item struct {
 func pack(r Record) item {
 	u, ok := r.(*Unknown)
 	if !ok {
-		return item{Kind: r.Kind(), Data: mend(r)}
+		return item{Kind: r.Kind(), Version: written(version(r)), Data: mend(r)}
 	}
-	it := item{Kind: u.Name, Optional: u.Optional, Data: u.Data}
-	if u.Version > 1 {
-		it.Version = u.Version
+	return item{Kind: u.Name, Version: written(u.Version), Optional: u.Optional, Data: u.Data}
+}
+
+// written is a version as it is stored: the first one is left out.
+func written(v int) int {
+	if v <= 1 {
+		return 0
 	}
-	return it
+	return v
 }
 
 // UnmarshalJSONFrom reads an item. Its data become a Record.
@@ -98,7 +102,7 @@ func (it *item) readData(dec *jsontext.Decoder) (Record, error) {
 		return nil, fmt.Errorf("a record of kind %s has version %d", it.Kind, it.Version)
 	}
 	r := newRecord(it.Kind)
-	if r == nil || it.Version > 1 {
+	if r == nil || it.Version > newest(it.Kind) {
 		raw, err := dec.ReadValue()
 		return &Unknown{Name: it.Kind, Version: it.Version, Optional: it.Optional, Data: raw.Clone()}, err
 	}

@@ -18,6 +18,19 @@
 //     optional a reader passes over it; if not, the reader must refuse to run
 //     the instance rather than continue from a state that it misunderstands.
 //
+// So a new member whose presence changes what may follow, in which phase the
+// instance is, how work ends or what may be run again must not be ignored: a
+// reader that did would take what comes later for damage, or do what must not be
+// done. A record that has such a member is written with a higher version, and one
+// that has not stays as it was, for readers that know no better. The same holds for
+// a new word in an old member, such as another [Stop] or [SeamName]. A member that
+// only says more (to people, to models, to whoever counts) needs no version. A test
+// has each member with the version that it needs, so that none is added without
+// the question being asked.
+//
+// Members that every program has known that can share a store with this one stay
+// at version 1. Of each kind all versions are read, whatever members they have.
+//
 // The package does no I/O, so that anything can read a journal for ever.
 package journal
 
