@@ -356,6 +356,20 @@ var faults = []fault{
 		in:   "./internal/engine", tests: "TestImagesThatAreRefused",
 	},
 	{
+		name: "an older program passes over what changes the phase",
+		file: "journal/version.go",
+		old:  "		if r.Refused || r.Mute {\n			return 2\n",
+		new:  "		if r.Refused || r.Mute {\n			return 1\n",
+		in:   "./internal/engine", tests: "TestNewerRecords",
+	},
+	{
+		name: "readers miss what only a newer version can show",
+		file: "internal/engine/read.go",
+		old:  "ok && !u.Optional {",
+		new:  "ok && false {",
+		in:   "./internal/engine", tests: "TestNewer",
+	},
+	{
 		name: "a pause that a provider asks for begins anew after a restart",
 		file: "internal/engine/retry.go",
 		old:  "	if last.Until > 0 {",

@@ -105,7 +105,7 @@ func (e *Engine) stored(ctx context.Context, addr store.Address, after int64, li
 	}
 	u := Updates{Incarnation: page.Incarnation, Next: after, confirmed: true}
 	for _, b := range page.Batches {
-		batch, err := decode(addr, b)
+		batch, err := decodeToShow(addr, b)
 		if err != nil {
 			if err := e.passed(ctx, addr, b.Offset, err); err != nil {
 				return Updates{}, err
@@ -188,6 +188,24 @@ func decode(addr store.Address, b store.Batch) (journal.Batch, error) {
 	batch, err := journal.Decode(b.Payload)
 	if err != nil {
 		return journal.Batch{}, fmt.Errorf("offset %d of %s: %w", b.Offset, addr, err)
+	}
+	return batch, nil
+}
+
+// decodeToShow is decode for readers. A record of a newer version that must not be
+// passed over may say something to them, which they would miss without knowing it: they
+// are sent to a process that can show it.
+func decodeToShow(addr store.Address, b store.Batch) (journal.Batch, error) {
+	batch, err := decode(addr, b)
+	if err != nil {
+		return journal.Batch{}, err
+	}
+	for _, r := range batch.Records {
+		if u, ok := r.(*journal.Unknown); ok && !u.Optional {
+			return journal.Batch{}, fmt.Errorf("offset %d of %s: %w", b.Offset, addr, &journal.FormatError{
+				Reason: fmt.Sprintf("a record of kind %s and version %d, written by a newer version of this program", u.Name, u.Version), Newer: true,
+			})
+		}
 	}
 	return batch, nil
 }
@@ -292,7 +310,7 @@ func (e *Engine) snapshot(ctx context.Context, addr store.Address, after, upTo i
 		}
 		var batch journal.Batch
 		if err == nil {
-			batch, err = decode(addr, b)
+			batch, err = decodeToShow(addr, b)
 		}
 		if err != nil {
 			if err := e.passed(ctx, addr, b.Offset, err); err != nil {

@@ -47,8 +47,14 @@ func (e *Engine) retracted(ctx context.Context, addr store.Address, offset int64
 		if err != nil && !errors.As(err, &unreadable) {
 			return nil, err
 		}
-		batch, err := journal.Decode(b.Payload)
-		if err != nil {
+		batch, err := decodeToShow(addr, b)
+		switch {
+		case isNewer(err):
+			if err := e.passed(ctx, addr, b.Offset, err); err != nil {
+				return nil, err
+			}
+			continue
+		case err != nil:
 			continue // a repair passes over it
 		}
 		for _, earlier := range project.Chunks(c.ConversationID, b.Offset, batch) {

@@ -297,7 +297,7 @@ func (e *Engine) refresh(ctx context.Context, addr store.Address) {
 		return
 	}
 	for _, b := range page.Batches {
-		batch, err := decode(addr, b)
+		batch, err := decodeToShow(addr, b)
 		if err != nil || b.Span > 0 || b.Offset != after+1 {
 			break
 		}
