@@ -571,10 +571,13 @@ func TestCrashAnywhereInTheWhole(t *testing.T) {
 	first := play(t)[0]
 	pairs := 6
 	if testing.Short() {
-		pairs = 1
+		pairs = 0
 	}
 	for n := 1; n <= first; n++ {
-		for _, mode := range modes {
+		for m, mode := range modes {
+			if testing.Short() && n%len(modes) != m {
+				continue
+			}
 			writes := play(t, death{n, mode})
 			if len(writes) < 2 {
 				continue // it died at its last write

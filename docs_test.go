@@ -38,6 +38,9 @@ func (s snippet) String() string { return fmt.Sprintf("%s:%d", s.page, s.line) }
 
 // TestDocsCompile type-checks every block of Go code of the pages.
 func TestDocsCompile(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the guides' code is compiled without -short")
+	}
 	imports := newDocsImporter(t)
 	for _, page := range compiledDocs {
 		found := snippets(t, page)

@@ -232,7 +232,10 @@ func TestGateAsksOnce(t *testing.T) {
 // However many calls were approved, and however much they returned, the next one
 // is carried out, told and remembered, and what is kept of each stays small.
 func TestApprovalsDoNotWearOut(t *testing.T) {
-	const rounds = 50
+	rounds := 50
+	if testing.Short() {
+		rounds = 10
+	}
 	large := strings.Repeat("x", 200<<10)
 	var s *stage
 	s = newStage(t, plain(func(r *flue.Render) {
