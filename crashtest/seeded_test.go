@@ -91,8 +91,8 @@ var faults = []fault{
 	{
 		name: "what a cut answer said is not shown to the model",
 		file: "internal/engine/takeover.go",
-		old:  "	if !hasText(partial) {\n		return nil",
-		new:  "	if hasText(partial) {\n		return nil",
+		old:  "	if resp.Cut == nil || !hasText(resp.Cut.Blocks) {\n",
+		new:  "	if true {\n",
 		in:   "./internal/engine", tests: "TestCloseInTheMiddleOfAnAnswer",
 	},
 	{
@@ -116,6 +116,13 @@ var faults = []fault{
 		file: "internal/engine/spend.go",
 		old:  "	if d.state.Response.Concluding != nil {",
 		new:  "	if false {",
+		in:   "./internal/engine", tests: everywhere,
+	},
+	{
+		name: "a model whose time is up is asked to go on as well as to conclude",
+		file: "internal/engine/takeover.go",
+		old:  "!concludes {",
+		new:  "true || concludes {",
 		in:   "./internal/engine", tests: everywhere,
 	},
 	{

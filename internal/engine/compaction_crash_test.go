@@ -80,6 +80,7 @@ func compactionScenarios() []scenario {
 		{name: "asked for", setup: tight(5000, true), sends: after(long(2), delivery{10 * time.Second, "/compact"}, delivery{20 * time.Second, "hello"})},
 		{name: "asked for during a response", setup: tight(5000, true), sends: after(long(2), delivery{10 * time.Second, "work"}, delivery{10*time.Second + 500*time.Millisecond, "/compact"})},
 		{name: "undone", setup: tight(5000, true), sends: after(long(2), delivery{10 * time.Second, "/compact"}, delivery{20 * time.Second, "/undo"}, delivery{30 * time.Second, "hello"})},
+		{name: "asked for while an answer is cut by the time", setup: tight(5000, true), sends: []delivery{{0, "dawdle " + prose(1, 36)}, {10 * time.Second, "dawdle " + prose(2, 36)}, {11 * time.Second, "/compact"}}, limits: submissionLimits(journal.Limits{WorkMS: 2000})},
 		{name: "aborted", setup: tight(520, true), sends: long(4), abort: 25 * time.Second},
 	}
 }

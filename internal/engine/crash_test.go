@@ -57,6 +57,7 @@ func scenarios() []scenario {
 		{name: "budget of turns", sends: []delivery{{0, "spend"}, {500 * time.Millisecond, "spend"}}, limits: submissionLimits(journal.Limits{Turns: 1})},
 		{name: "budget of calls", sends: []delivery{{0, "spend"}}, limits: submissionLimits(journal.Limits{ToolCalls: 3})},
 		{name: "budget of time", sends: []delivery{{0, "spend"}}, limits: submissionLimits(journal.Limits{WorkMS: 500})},
+		{name: "answer cut by the time", sends: []delivery{{0, "dawdle"}, {30 * time.Second, "dawdle"}}, limits: submissionLimits(journal.Limits{WorkMS: 1000})},
 		{name: "mute last turn", sends: []delivery{{0, "mute"}}, limits: submissionLimits(journal.Limits{Turns: 1})},
 		{name: "answer cut by the tokens", sends: []delivery{{0, "endless"}}, limits: submissionLimits(journal.Limits{Tokens: 3000})},
 		{name: "call in a filtered answer", sends: []delivery{{0, "filtered"}}},
@@ -115,6 +116,8 @@ func script(w *world) {
 		case text == "endless" && !req.ToolsOff:
 			yield(model.BlockDone{Block: model.Block{Kind: model.Text, Text: "no end"}}, nil)
 			yield(model.Done{Stop: model.StopLength, Usage: model.Usage{Input: 10, Output: req.MaxOutput / 2}}, nil)
+		case strings.HasPrefix(text, "dawdle") && !req.ToolsOff:
+			dawdle(ctx, yield)
 		case text == "filtered":
 			yield(model.BlockDone{Block: model.Block{Kind: model.Text, Text: "re: filtered"}}, nil)
 			yield(model.BlockDone{Index: 1, Block: model.Block{Kind: model.ToolCall, CallID: "x1", Name: "work", Arguments: "{}"}}, nil)
@@ -148,6 +151,12 @@ func script(w *world) {
 		default:
 			say(yield, "re: "+text)
 		}
+	}
+}
+
+// dawdle says one word after another until its call is cut.
+func dawdle(ctx context.Context, yield func(model.Event, error) bool) {
+	for yield(model.Delta{Kind: model.Text, Text: "well, "}, nil) && pause(ctx, 300*time.Millisecond) {
 	}
 }
 
@@ -313,6 +322,7 @@ func (sc scenario) finished(e *engine.Engine, acked map[int]bool) bool {
 func (sc scenario) check(t *testing.T, w *world, e *engine.Engine, s store.Store, acked map[int]bool) {
 	t.Helper()
 	sc.checkBudget(t, batches(t, s, chat))
+	checkCuts(t, records(t, s, chat))
 	st := &fold.State{Head: -1}
 	ends := make(map[string][]string)
 	last := "" // of what was admitted: of messages that are read together the script answers the last

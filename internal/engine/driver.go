@@ -286,6 +286,9 @@ func (d *driver) act() error {
 		}
 		return d.join(st.Active)
 	case fold.Model:
+		if err := d.goOn(); err != nil {
+			return err
+		}
 		if sub := st.Command(); sub != nil {
 			return d.command(sub)
 		}

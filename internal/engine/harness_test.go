@@ -327,7 +327,7 @@ func batches(t testing.TB, s store.Store, addr store.Address) (out [][]journal.R
 func asked(req *model.Request) (text string, results int) {
 	for _, m := range req.Messages {
 		switch {
-		case m.Role == model.RoleUser && m.Blocks[0].Kind == model.Text && !strings.HasPrefix(m.Blocks[0].Text, "<"):
+		case m.Role == model.RoleUser && m.Blocks[0].Kind == model.Text && !strings.HasPrefix(m.Blocks[0].Text, "<") && !strings.HasPrefix(m.Blocks[0].Text, "[Older messages"):
 			text, results = m.Blocks[0].Text, 0
 		case m.Role == model.RoleTool:
 			results++

@@ -97,11 +97,6 @@ func (d *driver) conclude(spent *journal.ExhaustedBudget) error {
 	if d.state.Response.Concluding != nil { // that turn was cut or has failed, and is made again
 		return nil
 	}
-	if cut := d.state.Response.Cut; cut != nil && hasText(cut.Blocks) { // the limit has cut it
-		if err := d.stage(d.notice(cut.Turn, journal.SignalInterrupted, interruptedStream)); err != nil {
-			return err
-		}
-	}
 	return d.stage(d.notice(d.state.Response.Turn, journal.SignalBudget, budgetNote(spent)))
 }
 

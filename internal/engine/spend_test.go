@@ -33,12 +33,15 @@ func (sc scenario) checkBudget(t *testing.T, journaled [][]journal.Record) {
 	l := sc.limits.Submission
 	st := &fold.State{Head: -1}
 	notes, last, responses := 0, 0, 0
+	commands := make(map[string]bool) // which have no budget
 	for _, batch := range journaled {
 		for _, r := range batch {
 			if err := st.Apply(r); err != nil {
 				t.Fatal(err)
 			}
 			switch r := r.(type) {
+			case *journal.Admitted:
+				commands[r.Submission] = (&fold.Submission{Admitted: *r}).Command()
 			case *journal.Entry:
 				if r.Message.Type == journal.SignalBudget {
 					notes++
@@ -52,6 +55,9 @@ func (sc scenario) checkBudget(t *testing.T, journaled [][]journal.Record) {
 					last++
 				}
 			case *journal.Settled:
+				if commands[r.Submission] {
+					continue
+				}
 				if r.AnsweredBy == r.Submission {
 					responses++
 				}
@@ -67,6 +73,41 @@ func (sc scenario) checkBudget(t *testing.T, journaled [][]journal.Record) {
 	}
 	if notes != responses || last != responses {
 		t.Errorf("in %d responses the model was told %d times, and concluded %d times", responses, notes, last)
+	}
+}
+
+// checkCuts holds a journal to what the model is told of an answer that was cut,
+// before the turn after it: that it goes on, or that it concludes, and never both.
+// Whether a process has cut the answer or died over it makes no difference.
+func checkCuts(t *testing.T, journaled []journal.Record) {
+	t.Helper()
+	var cut *journal.TurnDone
+	var told []string
+	concluding := "" // the response that has begun its last turn
+	for _, r := range journaled {
+		switch r := r.(type) {
+		case *journal.TurnDone:
+			cut, told = nil, nil
+			if r.Stop == journal.StopAborted && slices.ContainsFunc(r.Blocks, func(b journal.Block) bool { return b.Kind == journal.Text && b.Text != "" }) {
+				cut = r
+			}
+		case *journal.Entry:
+			if r.Purpose == journal.Notice {
+				told = append(told, r.Message.Type)
+			}
+		case *journal.TurnStarted:
+			want := []string{journal.SignalInterrupted, journal.SignalContinued}
+			if r.Budget != nil && concluding != r.Response {
+				want[1] = journal.SignalBudget
+			}
+			if cut != nil && cut.Response == r.Response && !slices.Equal(told, want) {
+				t.Errorf("of the cut turn %s the model is told %q, want %q", cut.Turn, told, want)
+			}
+			if r.Budget != nil {
+				concluding = r.Response
+			}
+			cut = nil
+		}
 	}
 }
 

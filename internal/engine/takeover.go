@@ -59,7 +59,6 @@ func (d *driver) takeOver() error {
 		// A process that was closed has ended the turn itself.
 		if cut := st.Response.Cut; cut != nil {
 			d.recoveredTurn(cut.Turn, cut.Blocks)
-			return d.goOn(cut.Turn, cut.Blocks)
 		}
 	}
 	return d.atRest()
@@ -75,12 +74,23 @@ func (d *driver) recoveredTurn(turn string, partial []journal.Block) {
 }
 
 // goOn shows the model what it had said before it was cut, and asks it to go on
-// from there. If it had said nothing it is asked again.
-func (d *driver) goOn(turn string, partial []journal.Block) error {
-	if !hasText(partial) {
+// from there, unless it is about to be told that it has to conclude. If it had said
+// nothing it is asked again.
+//
+// It is the first thing that is done after a cut, before a message joins or the
+// next turn begins, and the same whether this process has cut the answer or an
+// earlier one has died over it.
+func (d *driver) goOn() error {
+	resp := &d.state.Response
+	if resp.Cut == nil || !hasText(resp.Cut.Blocks) {
 		return nil
 	}
-	return d.stage(d.notice(turn, journal.SignalInterrupted, interruptedStream), d.notice(turn, journal.SignalContinued, continuedStream))
+	turn := resp.Cut.Turn
+	notices := []journal.Record{d.notice(turn, journal.SignalInterrupted, interruptedStream)}
+	if concludes := d.state.Exhausted() != nil && resp.Concluding == nil; !concludes {
+		notices = append(notices, d.notice(turn, journal.SignalContinued, continuedStream))
+	}
+	return d.stage(notices...)
 }
 
 // forgive gives back the attempt that an earlier driver of this process has cut
@@ -149,12 +159,8 @@ func (d *driver) closeTurn() error {
 			done.Cost, done.AtMost = price(m.Info.Cost, journal.Usage{}, nil), atMost(m.Info.Cost, done.Guess)
 		}
 	}
-	turn := resp.Turn
 	d.tellCut(done)
-	if err := d.stage(done); err != nil {
-		return err
-	}
-	return d.goOn(turn, partial)
+	return d.stage(done)
 }
 
 // recovered tells of a decision that recovery has made.
