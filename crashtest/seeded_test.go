@@ -46,6 +46,13 @@ var faults = []fault{
 		in:   "./internal/engine", tests: "TestReadersSeeWhatIsDurable",
 	},
 	{
+		name: "a batch that comes while a reader asks for the first time is not told",
+		file: "internal/engine/hub.go",
+		old:  "			h.forget(addr) // who waits",
+		new:  "			// who waits",
+		in:   "./internal/engine", tests: "TestHubPublishWhileTheStoreIsAsked",
+	},
+	{
 		name: "finish hooks run before the turn is durable",
 		file: "internal/engine/seam.go",
 		old:  "	if err := d.commit(); err != nil {\n		return false, err\n	}\n",

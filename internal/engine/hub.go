@@ -110,6 +110,7 @@ const tailOverhead = 64
 func (h *hub) publishKnown(addr store.Address, incarnation string, offset int64, b journal.Batch) {
 	if incarnation == "" {
 		if incarnation = h.incarnation(addr); incarnation == "" {
+			h.forget(addr) // who waits may have asked the store before it had the batch
 			return
 		}
 	}

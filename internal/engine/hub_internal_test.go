@@ -3,6 +3,7 @@ package engine
 import (
 	"testing"
 
+	"github.com/flue-go/flue/journal"
 	"github.com/flue-go/flue/store"
 )
 
@@ -44,6 +45,29 @@ func TestHubDoubtWhileTheStoreIsAsked(t *testing.T) {
 		h.expect(t, name, 6, "", 6, true, true)
 		h.leave(tail)
 	}
+}
+
+// A batch is not missed that comes while the store is asked of an instance that the hub
+// knows nothing of.
+func TestHubPublishWhileTheStoreIsAsked(t *testing.T) {
+	h := &hub{budget: tailBytes}
+	tail := h.enter(hubAddr)
+	before := h.look(tail)
+	// The store has answered that the journal reaches to 5, and then takes 6 in.
+	h.publishKnown(hubAddr, "", 6, journal.Batch{Records: []journal.Record{&journal.Abort{}}})
+	select {
+	case <-before.grown:
+	default:
+		t.Error("nobody was woken")
+	}
+	h.confirm(tail, before, instanceAt(5))
+	if now := h.look(tail); now.whole {
+		t.Errorf("the journal is taken to end before it: %+v", now)
+	}
+	h.expect(t, "before it is asked again", 5, "", 0, false, false)
+	h.confirm(tail, h.look(tail), instanceAt(6))
+	h.expect(t, "when it was asked again", 6, "", 6, true, true)
+	h.leave(tail)
 }
 
 // A forgotten tail wakes those who wait, and one that is doubted does not.
