@@ -370,6 +370,13 @@ var faults = []fault{
 		in:   "./internal/engine", tests: "TestImagesThatAreRefused",
 	},
 	{
+		name: "what is given back while the engine closes is not waited for",
+		file: "internal/engine/engine.go",
+		old:  "	e.outwait(ctx, e.late.Wait)\n",
+		new:  "",
+		in:   "./internal/engine", tests: "TestCloseWaitsForWhatIsAside",
+	},
+	{
 		name: "an older program passes over what changes the phase",
 		file: "journal/version.go",
 		old:  "		if r.Refused || r.Mute {\n			return 2\n",

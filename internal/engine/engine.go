@@ -193,6 +193,8 @@ type Engine struct {
 	mu      sync.Mutex
 	stopped bool // drain is closed
 	closed  bool
+	late    sync.WaitGroup // what was begun aside since
+	over    bool           // nothing is begun any more, not even aside
 }
 
 var (
@@ -312,7 +314,8 @@ func (e *Engine) Close(ctx context.Context) error {
 		}
 	}()
 	defer e.stopKeeper()
-	defer e.stopShare()
+	defer e.finishLate(ctx)
+	defer e.stopShare() // from here on no signal comes that something could be begun for
 
 	done := make(chan struct{})
 	go func() { e.wg.Wait(); close(done) }()
@@ -344,8 +347,22 @@ func (e *Engine) Close(ctx context.Context) error {
 // parting waits until all instances are given back, but not for a store that does
 // not answer.
 func (e *Engine) parting(ctx context.Context) {
+	e.outwait(ctx, func() { <-e.handed; e.releaseIdle(ctx) })
+}
+
+// finishLate waits likewise for what was begun aside, and has nothing begun any more.
+func (e *Engine) finishLate(ctx context.Context) {
+	e.mu.Lock()
+	e.over = true
+	e.mu.Unlock()
+	e.outwait(ctx, e.late.Wait)
+}
+
+// outwait does what waits for the store, until ctx has ended and a moment has passed
+// since.
+func (e *Engine) outwait(ctx context.Context, do func()) {
 	done := make(chan struct{})
-	go func() { defer close(done); <-e.handed; e.releaseIdle(ctx) }()
+	go func() { defer close(done); do() }()
 	select {
 	case <-done:
 		return
@@ -405,6 +422,22 @@ func (e *Engine) begin(fn func()) bool {
 	}
 	e.wg.Go(fn)
 	return true
+}
+
+// aside does what waits for the store on a goroutine of its own: whoever has found out
+// that it must be done may be the one who hears signals. It may be found out while Close
+// waits for work to end, or by a call whose answer comes then; Close waits for it at its
+// end. What is found out later is not done: the lease of this node ends, and with it
+// what it could give back.
+func (e *Engine) aside(do func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case !e.closed:
+		e.wg.Go(do)
+	case !e.over:
+		e.late.Go(do)
+	}
 }
 
 // supervise looks for instances that have work and no owner, until the engine

@@ -209,14 +209,6 @@ func (e *Engine) enter(s *slot) {
 	}
 }
 
-// aside does what waits for the store on a goroutine of its own: whoever has found out
-// that it must be done may be the one who hears signals.
-func (e *Engine) aside(do func()) {
-	if !e.begin(do) { // Close has given up what it had found
-		go do()
-	}
-}
-
 // queue has the slot wait in this process.
 func (e *Engine) queue(s *slot) {
 	e.slots.park(s)
