@@ -3,6 +3,7 @@ package conformance_test
 import (
 	"bytes"
 	"cmp"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -85,6 +86,8 @@ var differences = []difference{
 		probes: []probe{
 			send(`{"kind":"user","body":"x","initialData":`+strings.Repeat("[", 129)+strings.Repeat("]", 129)+`}`, 400, "nested deeper than 128"),
 			send(`{"kind":"signal","body":"x","type":"`+strings.Repeat("t", 1025)+`"}`, 400, "must be at most 1024 bytes"),
+			send(`{"kind":"signal","body":"x","type":"t","attributes":{`+members(257, `""`)+`}}`, 400, "at most 256 attributes"),
+			send(`{"kind":"user","body":"x",`+members(1<<16, "0")+`}`, 400, "at most 65536 members"),
 		},
 		test: "internal/httpapi TestBodyLimits",
 	},
@@ -219,6 +222,15 @@ func isAt(place, at string) bool {
 
 func send(body string, status int, contains string) probe {
 	return probe{"POST", "/agents/chat/c-probe", "application/json", body, status, contains}
+}
+
+// members are as many members of an object, each with the value.
+func members(n int, value string) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `,"m%d":%s`, i, value)
+	}
+	return b.String()[1:]
 }
 
 // Each difference must show by its requests.

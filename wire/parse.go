@@ -18,11 +18,16 @@ import (
 // or as escapes, is read with U+FFFD in its place. A name that occurs twice in
 // an object is an error, because two readers could take different values.
 //
+// What it allocates is in proportion to the size of the body, whatever is in it.
+//
 // An error is an [*Error] whose words may be sent to the client.
 func ParsePrompt(body []byte) (Prompt, error) {
 	body = bytes.TrimPrefix(body, []byte("\ufeff"))
 	if len(bytes.TrimSpace(body)) == 0 {
 		return Prompt{}, errShape()
+	}
+	if measure(body).members > MaxMembers {
+		return Prompt{}, errMembers()
 	}
 	var raw rawPrompt
 	if err := json.Unmarshal(body, &raw, lenient); err != nil {
@@ -112,7 +117,9 @@ func (r *rawPrompt) delivery() (d Delivery, err error) {
 		var typed, tagged, attributed bool
 		d.Type, typed = text(r.Type)
 		d.TagName, tagged = optionalText(r.TagName)
-		d.Attributes, attributed = attributes(r.Attributes)
+		if d.Attributes, attributed, err = attributes(r.Attributes); err != nil {
+			return Delivery{}, err
+		}
 		if err := d.validateSignal(); err != nil {
 			return Delivery{}, err
 		}
@@ -146,26 +153,42 @@ func optionalText(v jsontext.Value) (string, bool) {
 	return text(v)
 }
 
-func attributes(v jsontext.Value) (map[string]string, bool) {
+// attributes reads the attributes of a signal. It reports false if they do not
+// have the shape of attributes, and an error if there are too many.
+func attributes(v jsontext.Value) (map[string]string, bool, error) {
 	if v == nil {
-		return nil, true
+		return nil, true, nil
 	}
 	if v.Kind() != '{' {
-		return nil, false
+		return nil, false, nil
 	}
-	var raw map[string]jsontext.Value
-	if err := json.Unmarshal(v, &raw, lenient); err != nil {
-		return nil, false
-	}
-	m := make(map[string]string, len(raw))
-	for name, v := range raw {
-		s, ok := text(v)
-		if !ok {
-			return nil, false
+	m := map[string]string{}
+	dec := within(v)
+	for dec.PeekKind() != '}' {
+		if len(m) == MaxAttributes {
+			return nil, false, errAttributes()
 		}
-		m[name] = s
+		name, err := dec.ReadToken()
+		if err != nil {
+			return nil, false, nil
+		}
+		key := name.String() // before the next read, which may overwrite it
+		value, err := dec.ReadToken()
+		if err != nil || value.Kind() != '"' {
+			return nil, false, nil
+		}
+		m[key] = value.String()
 	}
-	return m, true
+	return m, true, nil
+}
+
+// within returns a decoder that stands inside an object or array, whose members
+// or elements it reads one by one. The whole would be decoded before anyone
+// counted them.
+func within(v jsontext.Value) *jsontext.Decoder {
+	dec := jsontext.NewDecoder(bytes.NewBuffer(v), lenient)
+	_, _ = dec.ReadToken() // the bracket, by which the value was told
+	return dec
 }
 
 // rawFile is an attachment as it is sent.
@@ -185,13 +208,17 @@ func attachments(v jsontext.Value) ([]File, bool, error) {
 	if v.Kind() != '[' {
 		return nil, false, nil
 	}
-	var raw []rawFile
-	if err := json.Unmarshal(v, &raw, lenient); err != nil {
-		return nil, false, nil // an element that is not an object
-	}
-	files := make([]File, 0, len(raw))
-	for i := range raw {
-		f, ok, err := raw[i].file(i)
+	files := []File{}
+	dec := within(v)
+	for i := 0; dec.PeekKind() != ']'; i++ {
+		if i == MaxImages {
+			return nil, false, errImages()
+		}
+		var raw rawFile
+		if err := json.UnmarshalDecode(dec, &raw); err != nil {
+			return nil, false, nil // an element that is not an object
+		}
+		f, ok, err := raw.file(i)
 		if err != nil || !ok {
 			return nil, false, err
 		}
@@ -267,7 +294,7 @@ func initialData(v jsontext.Value) (jsontext.Value, error) {
 	if v == nil {
 		return nil, nil
 	}
-	if depth(v) > MaxDepth {
+	if measure(v).depth > MaxDepth {
 		return nil, errDepth()
 	}
 	v = v.Clone()
@@ -277,25 +304,57 @@ func initialData(v jsontext.Value) (jsontext.Value, error) {
 	return v, nil
 }
 
-// depth is how deep objects and arrays are nested in a valid JSON value.
-func depth(v jsontext.Value) int {
-	deepest, now := 0, 0
-	for i := 0; i < len(v); i++ {
-		switch v[i] {
-		case '{', '[':
-			now++
-			deepest = max(deepest, now)
-		case '}', ']':
-			now--
-		case '"':
-			for i++; i < len(v) && v[i] != '"'; i++ {
-				if v[i] == '\\' {
-					i++
-				}
-			}
+// An extent is what a JSON value asks of who reads it.
+type extent struct {
+	depth   int // to which objects and arrays are nested
+	members int // most members of an object, with those of the objects around it
+}
+
+// parserDepth is how deep the parser goes before it calls a value an error.
+const parserDepth = 10_000
+
+// measure returns the extent of a JSON value, as far as the parser will read if
+// it is not valid. It is there to be asked before anything is decoded: to find a
+// name that occurs twice, the parser remembers all names of the objects that it
+// is in, and that takes many times their size.
+func measure(v []byte) (e extent) {
+	var few [16]int
+	open := few[:0] // members so far of what is open
+	members := 0    // their sum
+	for i := 0; i < len(v) && len(open) <= parserDepth; i++ {
+		last := len(open) - 1
+		switch c := v[i]; {
+		case c == '{' || c == '[':
+			open = append(open, 0)
+			e.depth = max(e.depth, len(open))
+		case c == '"':
+			i = textEnd(v, i)
+		case last < 0: // nothing else counts outside
+		case c == '}' || c == ']':
+			members -= open[last]
+			open = open[:last]
+		case c == ':':
+			open[last]++
+			members++
+			e.members = max(e.members, members)
 		}
 	}
-	return deepest
+	return e
+}
+
+// textEnd returns where the text ends whose opening quote is at i: the index of
+// the quote that closes it, or the end of v.
+func textEnd(v []byte, i int) int {
+	for {
+		n := bytes.IndexByte(v[i+1:], '"')
+		if n < 0 {
+			return len(v)
+		}
+		i += n + 1
+		if before := v[:i]; (len(before)-len(bytes.TrimRight(before, `\`)))%2 == 0 {
+			return i // and not an escaped one
+		}
+	}
 }
 
 // errJSON is the error for a body that is not JSON.

@@ -2,6 +2,9 @@ package wire_test
 
 import (
 	"errors"
+	"fmt"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -165,6 +168,9 @@ func TestParsePromptErrors(t *testing.T) {
 		{"too much padding", image(`"type":"image","data":"AA===","mimeType":"image/png"`), wire.CodeInvalidRequest, "Attachment 1 is not valid base64"},
 		{"empty image", image(`"type":"image","data":"","mimeType":"image/png"`), wire.CodeInvalidRequest, "Attachment 1 is empty"},
 		{"long filename", image(`"type":"image","data":"AAEC","mimeType":"image/png","filename":"` + strings.Repeat("f", 1025) + `"`), wire.CodeInvalidRequest, "The filename of an attachment"},
+		{"too many attributes", signal(`"type":"t","attributes":{` + names(257, `""`) + `}`), wire.CodeInvalidRequest, "A signal has at most 256 attributes"},
+		{"too many members", user(names(wire.MaxMembers-1, "0")), wire.CodeInvalidRequest, "An object has at most 65536 members"},
+		{"too many members inside", user(names(wire.MaxMembers/2, "0") + `,"initialData":[{` + names(wire.MaxMembers/2, "0") + "}]"), wire.CodeInvalidRequest, "An object has at most 65536 members"},
 		{"too many", user(`"attachments":[` + strings.Repeat(`{"type":"image","data":"AAEC","mimeType":"image/png"},`, 64) + `{"type":"image","data":"AAEC","mimeType":"image/png"}]`), wire.CodeInvalidRequest, "A message has at most 64"},
 	}
 	for _, typ := range []string{"resources", "instructions", "environment", "stream_interrupted", "stream_continued", "submission_aborted", "submission_interrupted", "compaction", "memory"} {
@@ -191,6 +197,65 @@ func TestParsePromptErrors(t *testing.T) {
 	}
 }
 
+// names are the members of an object, each with the value.
+func names(n int, value string) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `,"%x":%s`, i, value)
+	}
+	return b.String()[1:]
+}
+
+// What is at a limit must be allowed.
+func TestWidestPrompt(t *testing.T) {
+	for _, body := range []string{
+		`{"kind":"signal","type":"t","body":"x","attributes":{` + names(256, `""`) + `}}`,
+		`{"kind":"user","body":"x",` + names(wire.MaxMembers-2, "0") + `}`,
+		`{"kind":"user","body":"x","initialData":{` + names(wire.MaxMembers-3, "0") + `}}`,
+		`{"kind":"user","body":"x","initialData":[{` + names(wire.MaxMembers-3, "0") + `},{` + names(wire.MaxMembers-3, "0") + `}]}`,
+	} {
+		p, err := wire.ParsePrompt([]byte(body))
+		if err != nil {
+			t.Errorf("%.60s: %v", body, err)
+		} else if err := p.Validate(); err != nil {
+			t.Errorf("%.60s is not valid in process: %v", body, err)
+		}
+	}
+}
+
+// A body may not make the server allocate many times its size. The bound of a
+// body is no bound on memory otherwise.
+func TestParsePromptAllocatesInProportion(t *testing.T) {
+	const size = 4 << 20
+	list := func(element string) string {
+		return "[" + strings.Repeat(element+",", size/(len(element)+1)) + element + "]"
+	}
+	many := func(value string) string { return names(size/(len(value)+9), value) }
+	const image = `{"type":"image","data":"AA==","mimeType":"image/png"}`
+	for name, body := range map[string]string{
+		"empty attachments":       `{"kind":"user","body":"x","attachments":` + list("{}") + `}`,
+		"attachments":             `{"kind":"user","body":"x","attachments":` + list(image) + `}`,
+		"members of attachments":  `{"kind":"user","body":"x","attachments":[{` + many("0") + `}]}`,
+		"attributes":              `{"kind":"signal","type":"t","body":"x","attributes":{` + many(`""`) + `}}`,
+		"unknown members":         `{"kind":"user","body":"x",` + many("0") + `}`,
+		"members of the unknown":  `{"kind":"user","body":"x","more":[{` + many("0") + `}]}`,
+		"members of initial data": `{"kind":"user","body":"x","initialData":{` + many("0") + `}}`,
+		"members at every level":  `{"kind":"user","body":"x","initialData":` + strings.Repeat(`{`+names(size/100/9, "0")+`,"z":`, 100) + "0" + strings.Repeat("}", 100) + `}`,
+		"initial data":            `{"kind":"user","body":"x","initialData":` + list("0") + `}`,
+		"text":                    `{"kind":"user","body":"` + strings.Repeat("x", size) + `"}`,
+		"an image":                `{"kind":"user","body":"x","attachments":[{"type":"image","mimeType":"image/png","data":"` + strings.Repeat("A", size) + `"}]}`,
+	} {
+		b := []byte(body)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, _ = wire.ParsePrompt(b)
+		runtime.ReadMemStats(&after)
+		if times := float64(after.TotalAlloc-before.TotalAlloc) / float64(len(b)); times > 10 {
+			t.Errorf("%s: a body of %d bytes made it allocate %.1f times as much", name, len(b), times)
+		}
+	}
+}
+
 // The largest image that is allowed must be allowed.
 func TestLargestImage(t *testing.T) {
 	body := func(n int) []byte {
@@ -212,6 +277,14 @@ func TestLargestImage(t *testing.T) {
 	}
 }
 
+func attributes(n int) map[string]string {
+	m := make(map[string]string, n)
+	for i := range n {
+		m[strconv.Itoa(i)] = ""
+	}
+	return m
+}
+
 func TestValidateInProcess(t *testing.T) {
 	image := wire.File{MediaType: "image/png", Data: []byte{1}}
 	tests := []struct {
@@ -230,6 +303,9 @@ func TestValidateInProcess(t *testing.T) {
 		{"broken key", wire.Prompt{Message: wire.Delivery{Kind: wire.KindUser}, IdempotencyKey: "\xff"}, false},
 		{"both conditions", wire.Prompt{Message: wire.Delivery{Kind: wire.KindUser}, UID: "u", Create: true}, false},
 		{"uid and data", wire.Prompt{Message: wire.Delivery{Kind: wire.KindUser}, UID: "u", InitialData: jsontext.Value("1")}, false},
+		{"too many attributes", wire.Prompt{Message: wire.Delivery{Kind: wire.KindSignal, Type: "t", Attributes: attributes(256 + 1)}}, false},
+		{"as many attributes as there may be", wire.Prompt{Message: wire.Delivery{Kind: wire.KindSignal, Type: "t", Attributes: attributes(256)}}, true},
+		{"wide data", wire.Prompt{Message: wire.Delivery{Kind: wire.KindUser}, InitialData: jsontext.Value("{" + names(wire.MaxMembers+1, "0") + "}")}, false},
 		{"broken data", wire.Prompt{Message: wire.Delivery{Kind: wire.KindUser}, InitialData: jsontext.Value("{")}, false},
 		{"deep data", wire.Prompt{Message: wire.Delivery{Kind: wire.KindUser}, InitialData: jsontext.Value(strings.Repeat("[", 129) + strings.Repeat("]", 129))}, false},
 	}

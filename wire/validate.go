@@ -21,6 +21,8 @@ const (
 	MaxImageData = 14 << 20
 	// MaxImages bounds the attachments of one message.
 	MaxImages = 64
+	// MaxAttributes bounds the attributes of a signal.
+	MaxAttributes = 256
 	// MaxIdempotencyKey bounds an idempotency key, in characters.
 	MaxIdempotencyKey = 256
 	// MaxShortText bounds a signal's type, its tag name, and an attachment's
@@ -28,6 +30,9 @@ const (
 	MaxShortText = 1 << 10
 	// MaxDepth bounds the nesting of initial data.
 	MaxDepth = 128
+	// MaxMembers bounds the members of an object anywhere in a prompt, together
+	// with those of the objects that it is in.
+	MaxMembers = 1 << 16
 )
 
 // Validate checks a message by the rules of the protocol, so that a message
@@ -52,7 +57,7 @@ func (d *Delivery) Validate() error {
 		return errShape()
 	}
 	if len(d.Attachments) > MaxImages {
-		return InvalidRequest(fmt.Sprintf("A message has at most %d attachments.", MaxImages))
+		return errImages()
 	}
 	for i := range d.Attachments {
 		if err := d.Attachments[i].validate(i); err != nil {
@@ -74,6 +79,8 @@ func (d *Delivery) validateSignal() error {
 		return errLong("Signal message \"type\"")
 	case len(d.TagName) > MaxShortText:
 		return errLong("Signal message \"tagName\"")
+	case len(d.Attributes) > MaxAttributes:
+		return errAttributes()
 	}
 	return nil
 }
@@ -155,10 +162,14 @@ func (p *Prompt) Validate() error {
 	if p.UID != "" && p.Create {
 		return InvalidRequest("A send cannot both continue an incarnation and create an instance.")
 	}
+	initial := measure(p.InitialData)
+	if initial.members > MaxMembers {
+		return errMembers()
+	}
 	if p.InitialData != nil && !p.InitialData.IsValid() {
 		return InvalidRequest("`initialData` is not valid JSON.")
 	}
-	if depth(p.InitialData) > MaxDepth {
+	if initial.depth > MaxDepth {
 		return errDepth()
 	}
 	return p.validateCondition()
@@ -187,6 +198,18 @@ func errShape() *Error {
 func errTagName() *Error {
 	return InvalidRequest("Signal message \"tagName\" must be a valid XML tag name " +
 		"(letters, digits, \"_\", \"-\", \".\"; must not start with a digit, \"-\", or \".\").")
+}
+
+func errImages() *Error {
+	return InvalidRequest("A message has at most " + strconv.Itoa(MaxImages) + " attachments.")
+}
+
+func errAttributes() *Error {
+	return InvalidRequest("A signal has at most " + strconv.Itoa(MaxAttributes) + " attributes.")
+}
+
+func errMembers() *Error {
+	return InvalidRequest("An object has at most " + strconv.Itoa(MaxMembers) + " members, together with the objects that it is in.")
 }
 
 func errImageSize() *Error {
