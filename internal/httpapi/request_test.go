@@ -76,6 +76,40 @@ func TestBodyLimits(t *testing.T) {
 	}
 }
 
+// A client that announces a body and does not send it must not hold memory for it.
+func TestAnnouncedBodyHoldsNoMemory(t *testing.T) {
+	const size = 8 << 20
+	h := mounted(httpapi.Config{Backend: newFake()})
+	body := &roomy{r: strings.NewReader(`{"kind":"user","body":"` + strings.Repeat("x", size-len(`{"kind":"user","body":""}`)) + `"}`)}
+	r := httptest.NewRequest("POST", "/agents/chat/c", body)
+	r.Header.Set("Content-Type", jsonType)
+	r.ContentLength = size
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	if w.Code != http.StatusAccepted {
+		t.Errorf("got %d %s", w.Code, w.Body)
+	}
+	if len(body.rooms) == 0 || body.rooms[0] > 64<<10 {
+		t.Errorf("before anything was sent there was room for %d bytes", body.rooms[0])
+	}
+	for _, room := range body.rooms {
+		if room > size/2+1 {
+			t.Errorf("there was room for %d bytes more, of %d", room, size)
+		}
+	}
+}
+
+// roomy notes how much each read could have given.
+type roomy struct {
+	r     io.Reader
+	rooms []int
+}
+
+func (r *roomy) Read(p []byte) (int, error) {
+	r.rooms = append(r.rooms, len(p))
+	return r.r.Read(p)
+}
+
 // A body whose length is unknown is a body, so it needs a Content-Type.
 func TestBodyWithoutContentType(t *testing.T) {
 	h := mounted(httpapi.Config{Backend: newFake()})

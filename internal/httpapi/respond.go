@@ -140,8 +140,8 @@ func (x *exchange) readBody() ([]byte, error) {
 	if x.r.ContentLength > x.h.MaxBody {
 		return nil, wire.TooLarge(x.h.MaxBody)
 	}
-	body := make([]byte, 0, max(512, x.r.ContentLength+1)) // one more, so that the end is seen without growing
-	body, err := appendAll(body, http.MaxBytesReader(x.w, x.r.Body, x.h.MaxBody))
+	size := int(max(512, x.r.ContentLength+1)) // one more, so that the end is seen without growing
+	body, err := readAll(http.MaxBytesReader(x.w, x.r.Body, x.h.MaxBody), size)
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, wire.TooLarge(x.h.MaxBody)
 	}
@@ -153,8 +153,14 @@ func (x *exchange) readBody() ([]byte, error) {
 	return body, nil
 }
 
-// appendAll is io.ReadAll into a buffer of the right size.
-func appendAll(b []byte, r io.Reader) ([]byte, error) {
+// firstRead is how much room a body gets, in bytes, before any of it has come. A
+// size costs nothing to announce.
+const firstRead = 64 << 10
+
+// readAll is io.ReadAll into a buffer that grows with what comes, up to the size
+// that is expected and beyond it only if that was wrong.
+func readAll(r io.Reader, size int) ([]byte, error) {
+	b := make([]byte, 0, min(size, firstRead))
 	for {
 		n, err := r.Read(b[len(b):cap(b)])
 		b = b[:len(b)+n]
@@ -165,7 +171,11 @@ func appendAll(b []byte, r io.Reader) ([]byte, error) {
 			return b, err
 		}
 		if len(b) == cap(b) {
-			b = slices.Grow(b, len(b))
+			larger := 2 * len(b)
+			if len(b) < size {
+				larger = min(larger, size)
+			}
+			b = append(make([]byte, 0, larger), b...)
 		}
 	}
 }
