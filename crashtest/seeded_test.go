@@ -748,6 +748,20 @@ var faults = []fault{
 		new:  "	err := error(nil)\n",
 		in:   "./internal/engine", tests: "TestNoPlaceIsNoReasonToWait",
 	},
+	{
+		name: "what could not be given back is driven on",
+		file: "internal/engine/driver.go",
+		old:  "		case errors.As(err, &kept):",
+		new:  "		case errors.As(err, &kept) && false:",
+		in:   "./internal/engine", tests: "TestGivingUpFails",
+	},
+	{
+		name: "an instance that is worked on may be among the idle ones",
+		file: "internal/engine/slot.go",
+		old:  "	t.unrest(s)\n	s.driven = true\n",
+		new:  "	s.driven = true\n",
+		in:   "./internal/engine", tests: "TestSlotsBetweenFindAndStart",
+	},
 
 	// Readers.
 	{

@@ -26,6 +26,7 @@ type driver struct {
 	doom     error   // why what an earlier driver had made could not be stored
 	paused   *paused // the attempt of an earlier driver that was cut because the lease had lapsed
 	place    *place
+	left     bool // the slot is not its own any more: it rests, or was given up
 	served   bool // it has settled a message: the next one may wait for others
 	alone    bool // no further message joins the response, because others wait
 	fresh    bool // what a dead process left behind has not been put in order
@@ -56,6 +57,14 @@ var errRest = errors.New("nothing left to do")
 // errReleased ends a driver that gave its work up because the engine closes.
 var errReleased = errors.New("released")
 
+// A notReleased ends a driver that gave its work up, which the store has not taken
+// back, as far as is known.
+type notReleased struct{ err error }
+
+func (n *notReleased) Error() string { return "giving an instance up: " + n.err.Error() }
+
+func (n *notReleased) Unwrap() error { return n.err }
+
 // drive runs drivers for the slot until the instance rests. A driver that
 // fails has lost track of what is durable; the next one reads it anew.
 func (e *Engine) drive(s *slot) {
@@ -70,11 +79,16 @@ func (e *Engine) drive(s *slot) {
 	for failures := 0; ; failures++ {
 		err := e.driveOnce(s, p)
 		e.ailments.note(err)
+		var kept *notReleased
 		if faults++; !isFault(err) {
 			faults = 0
 		}
 		switch {
 		case err == nil, errors.Is(err, errReleased):
+			return
+		case errors.As(err, &kept):
+			e.cfg.Log.Warn("giving an instance up; it is tried again", "instance", s.addr.String(), "error", kept.err)
+			e.handOff(s)
 			return
 		case errors.Is(err, errYielded):
 			e.slots.park(s)
@@ -191,7 +205,7 @@ func (e *Engine) driveOnce(s *slot, p *place) (err error) {
 	}()
 	defer func() {
 		if p := recover(); p != nil {
-			err = &fault{fmt.Errorf("driver panicked: %v\n%s", p, debug.Stack())}
+			err = d.panicked(p)
 		}
 	}()
 	if err := d.holds(); err != nil {
@@ -203,6 +217,20 @@ func (e *Engine) driveOnce(s *slot, p *place) (err error) {
 		}
 	}
 	return d.run()
+}
+
+// panicked returns what a driver has failed with that has panicked. What it had left
+// by then it must not drive again: another driver may have it.
+func (d *driver) panicked(p any) error {
+	err := &fault{fmt.Errorf("driver panicked: %v\n%s", p, debug.Stack())}
+	switch {
+	case !d.left:
+		return err
+	case d.e.slots.gone(d.slot):
+		return &notReleased{err}
+	}
+	d.e.cfg.Log.Error("after an instance has come to rest", "instance", d.slot.addr.String(), "error", err)
+	return nil
 }
 
 // load reads what the driver knows of its instance from the store.
@@ -455,6 +483,7 @@ func (d *driver) rest() error {
 	if !ok {
 		return nil // something has arrived
 	}
+	d.left = true
 	d.e.tell(Event{Type: EventIdle, Time: time.Now(), Instance: d.slot.addr})
 	if len(evicted) > 0 {
 		d.e.giveBack(evicted)
@@ -474,9 +503,10 @@ func (d *driver) giveUp(submission string) error {
 		return err
 	}
 	d.e.slots.drop(d.slot)
+	d.left = true
 	d.e.lastCheckpoint(d.slot, d.lease, d.memory)
 	if err := d.e.cfg.Store.Release(d.e.writes, d.lease); err != nil {
-		return fmt.Errorf("giving %s up: %w", d.slot.addr, err)
+		return &notReleased{err}
 	}
 	return errReleased
 }

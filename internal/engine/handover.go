@@ -75,7 +75,7 @@ func (e *Engine) handOff(s *slot) {
 		}
 		return
 	}
-	e.cfg.Log.Warn("giving an instance back that there is no place for", "instance", lease.Address.String(), "error", err)
+	e.cfg.Log.Warn("giving an instance back that is not worked on here", "instance", lease.Address.String(), "error", err)
 	if e.parts() {
 		return
 	}

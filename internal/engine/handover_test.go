@@ -292,6 +292,87 @@ func TestHandOffFails(t *testing.T) {
 	})
 }
 
+// What could not be given back has one driver as before, whatever the store does
+// instead of taking it: no call is made twice.
+func TestGivingUpFails(t *testing.T) {
+	for name, fails := range map[string][]func() error{
+		"once":                 {refuse},
+		"twice":                {refuse, refuse},
+		"by a panic":           {panics},
+		"by a panic, then not": {panics, refuse},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, s := newWorld(), &unwilling{Store: memstore.New(), fails: fails}
+				w.concurrent = 1
+				w.reply = func(ctx context.Context, req *model.Request, yield func(model.Event, error) bool) {
+					text, _ := asked(req)
+					w.effect("%s", text)
+					pause(ctx, 10*time.Second)
+					say(yield, "yes")
+				}
+				e := w.start(t, s)
+				defer stop(t, e)
+				a, b := conversation("a"), conversation("b")
+				ids := map[string]store.Address{send(t, e, a, "a"): a}
+				synctest.Wait()
+				ids[send(t, e, b, "b")] = b // it has no place, so a makes way for it
+				ids[send(t, e, a, "a again")] = a
+				for id, addr := range ids {
+					if got := settled(t, e, addr, id); got != journal.Completed {
+						t.Errorf("%s: %s", addr, got)
+					}
+				}
+				if n := s.left(); n > 0 {
+					t.Errorf("nothing was given back: it would have failed %d times", n)
+				}
+				for _, text := range []string{"a", "a again", "b"} {
+					if n := w.count(text); n != 1 {
+						t.Errorf("the model was asked %d times for %q", n, text)
+					}
+				}
+				time.Sleep(time.Minute)
+				if h := e.Health(); h.Working != 0 || h.Waiting != 0 {
+					t.Errorf("%d are worked on and %d wait", h.Working, h.Waiting)
+				}
+			})
+		})
+	}
+}
+
+func refuse() error { return fmt.Errorf("%w: a test says so", store.ErrUnavailable) }
+
+func panics() error { panic("a test says so") }
+
+// An unwilling store fails to take back what it is given at first.
+type unwilling struct {
+	*memstore.Store
+	mu    sync.Mutex
+	fails []func() error
+}
+
+func (u *unwilling) Release(ctx context.Context, leases ...store.Lease) error {
+	if fail := u.next(); fail != nil {
+		return fail()
+	}
+	return u.Store.Release(ctx, leases...)
+}
+
+func (u *unwilling) next() (fail func() error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.fails) > 0 {
+		fail, u.fails = u.fails[0], u.fails[1:]
+	}
+	return fail
+}
+
+func (u *unwilling) left() int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return len(u.fails)
+}
+
 // An unreleased store takes nothing back.
 type unreleased struct {
 	*memstore.Store
@@ -310,4 +391,38 @@ func (u *unreleased) refused() int {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.n
+}
+
+// What has come to rest is not driven on by a driver that fails after that.
+func TestGivingIdleBackPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, s := newWorld(), &unwilling{Store: memstore.New(), fails: []func() error{panics}}
+		w.cache = -1 // nothing stays idle
+		w.reply = func(ctx context.Context, req *model.Request, yield func(model.Event, error) bool) {
+			text, _ := asked(req)
+			w.effect("%s", text)
+			pause(ctx, 10*time.Second)
+			say(yield, "yes")
+		}
+		e := w.start(t, s)
+		defer stop(t, e)
+		settled(t, e, chat, send(t, e, chat, "first"))
+		for i := range 3 {
+			text := fmt.Sprint("next ", i)
+			if got := settled(t, e, chat, send(t, e, chat, text)); got != journal.Completed {
+				t.Error(got)
+			}
+			if n := w.count(text); n != 1 {
+				t.Errorf("the model was asked %d times for %q", n, text)
+			}
+		}
+		if n := s.left(); n > 0 {
+			t.Error("nothing was given back")
+		}
+		for _, ev := range w.seen() {
+			if ev.Type == engine.EventStalled {
+				t.Errorf("it is begun again: %+v", ev)
+			}
+		}
+	})
 }

@@ -312,8 +312,7 @@ func (t *slots) stale(term *term, shared bool) (leases []store.Lease) {
 		lease, old := s.lease, s.term != term
 		s.mu.Unlock()
 		if old {
-			t.unrest(s)
-			delete(t.byAddr, s.addr)
+			t.remove(s)
 			leases = append(leases, lease)
 		}
 	}
@@ -341,6 +340,15 @@ func (t *slots) occupy(s *slot) bool {
 // gone reports whether the slot was given up since it was found.
 func (t *slots) gone(s *slot) bool { return t.peek(s.addr) != s }
 
+// remove forgets the slot, but not another one that has come in its place. The lock is
+// held.
+func (t *slots) remove(s *slot) {
+	t.unrest(s)
+	if t.byAddr[s.addr] == s {
+		delete(t.byAddr, s.addr)
+	}
+}
+
 func (t *slots) unrest(s *slot) {
 	if s.elem != nil {
 		t.idle.Remove(s.elem)
@@ -351,7 +359,8 @@ func (t *slots) unrest(s *slot) {
 
 // rest makes the slot idle, if nothing has arrived for it meanwhile, and
 // returns the slots that must be given back to keep the budget, which nobody else
-// knows any more. It reports false if the driver must go on.
+// knows any more. That is the slot itself if it was given up before: there may be another
+// one in its place. It reports false if the driver must go on.
 func (t *slots) rest(s *slot, mem *memory) (evicted []*slot, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -362,6 +371,10 @@ func (t *slots) rest(s *slot, mem *memory) (evicted []*slot, ok bool) {
 	}
 	s.driven, s.mem = false, mem
 	s.mu.Unlock()
+	t.unrest(s)
+	if t.byAddr[s.addr] != s {
+		return []*slot{s}, true
+	}
 	s.rested = time.Now()
 	s.size = slotSize + mem.size()
 	s.elem = t.idle.PushBack(s)
@@ -369,8 +382,7 @@ func (t *slots) rest(s *slot, mem *memory) (evicted []*slot, ok bool) {
 	// The last one stays, however large it is: who speaks to it is likely to go on.
 	for t.size > t.budget && (t.idle.Len() > 1 || t.budget < 0 && t.idle.Len() > 0) {
 		old := t.idle.Front().Value.(*slot)
-		t.unrest(old)
-		delete(t.byAddr, old.addr)
+		t.remove(old)
 		evicted = append(evicted, old)
 	}
 	return evicted, true
@@ -413,8 +425,7 @@ func (t *slots) takeIdle() (idle []*slot) {
 	for el := t.idle.Front(); el != nil; {
 		s := el.Value.(*slot)
 		el = el.Next()
-		t.unrest(s)
-		delete(t.byAddr, s.addr)
+		t.remove(s)
 		idle = append(idle, s)
 	}
 	return idle
@@ -430,8 +441,7 @@ func (t *slots) restless(before time.Time, limit int) (out []*slot) {
 		if !s.rested.Before(before) {
 			break
 		}
-		t.unrest(s)
-		delete(t.byAddr, s.addr)
+		t.remove(s)
 		out = append(out, s)
 	}
 	return out
@@ -459,8 +469,5 @@ func (s *slot) kept() (store.Lease, *memory) {
 func (t *slots) drop(s *slot) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.unrest(s)
-	if t.byAddr[s.addr] == s {
-		delete(t.byAddr, s.addr)
-	}
+	t.remove(s)
 }

@@ -45,6 +45,24 @@ func TestSlotsBetweenFindAndStart(t *testing.T) {
 			t.Errorf("%d slots are idle, and count as %d", ts.idle.Len(), ts.size)
 		}
 	})
+	t.Run("another one has come in its place", func(t *testing.T) {
+		var ts slots
+		ts.init(1 << 20)
+		s := own(&ts, addr)
+		ts.drop(s)
+		young := own(&ts, addr)
+		if given := rest(&ts, s); len(given) != 1 || given[0] != s {
+			t.Errorf("%d slots are given back", len(given))
+		}
+		if ts.idle.Len() != 0 || ts.size != 0 || ts.peek(addr) != young {
+			t.Errorf("%d slots are idle, and count as %d", ts.idle.Len(), ts.size)
+		}
+		rest(&ts, young)
+		ts.drop(s)
+		if got := ts.takeIdle(); len(got) != 1 || got[0] != young {
+			t.Errorf("%d slots are idle", len(got))
+		}
+	})
 	t.Run("it is given up", func(t *testing.T) {
 		var ts slots
 		ts.init(1)
