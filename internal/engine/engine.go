@@ -279,7 +279,7 @@ func (e *Engine) Stop() {
 	close(e.drain)
 	go func() { // under a context that lasts: e.ctx ends before all has been given back
 		defer close(e.handed)
-		e.dismiss(e.strangers.all()...)
+		e.dismiss(e.writes, e.strangers.all()...)
 		e.handOver(e.writes, true)
 	}()
 }
@@ -457,7 +457,7 @@ func (e *Engine) supervise() {
 	failing := false
 	var strays strays
 	for {
-		e.dismiss(e.strangers.leases()...)
+		e.dismiss(ctx, e.strangers.leases()...)
 		if lead := e.strangers.lead(); lead > 0 {
 			sleep(ctx, lead)
 		}
@@ -472,6 +472,8 @@ func (e *Engine) supervise() {
 		}
 		select {
 		case <-e.drain:
+			// There may be more since Stop: what was found last, or could not be given back.
+			e.aside(func() { e.dismiss(e.writes, e.strangers.all()...) })
 			return
 		case <-e.scan:
 		case <-tick.C:

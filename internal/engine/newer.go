@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"time"
@@ -84,6 +85,17 @@ func (t *strangers) keep(l store.Lease) {
 	s.lease, s.seen, s.due = l, time.Now(), time.Now().Add(s.wait)
 }
 
+// again takes back leases that could not be given back, to try it once more.
+func (t *strangers) again(leases []store.Lease) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, l := range leases {
+		if s := t.of[l.Address]; s != nil && s.lease.Epoch == 0 {
+			s.lease, s.due = l, time.Now().Add(strangerWait)
+		}
+	}
+}
+
 // leases returns what is to be given back now.
 func (t *strangers) leases() (due []store.Lease) {
 	t.mu.Lock()
@@ -137,16 +149,20 @@ func (e *Engine) stranger(s *slot, err error) {
 	}
 	e.slots.drop(s)
 	e.hub.forget(s.addr)
-	e.dismiss(lease)
+	e.dismiss(e.writes, lease)
 }
 
-// dismiss gives instances back that a newer version has written to.
-func (e *Engine) dismiss(leases ...store.Lease) {
+// dismiss gives instances back that a newer version has written to. What it cannot give
+// back before ctx ends it keeps.
+func (e *Engine) dismiss(ctx context.Context, leases ...store.Lease) {
 	if len(leases) == 0 {
 		return
 	}
 	e.strangers.standBack()
-	if err := e.cfg.Store.Release(e.writes, leases...); err != nil { // a later look finds them here
-		e.cfg.Log.Warn("giving instances back that a newer version has written to", "error", err)
+	if err := e.cfg.Store.Release(ctx, leases...); err != nil {
+		e.strangers.again(leases)
+		if ctx.Err() == nil {
+			e.cfg.Log.Warn("giving instances back that a newer version has written to", "error", err)
+		}
 	}
 }

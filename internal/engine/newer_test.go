@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -172,4 +173,71 @@ func TestNewerRecords(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A hungStore does not answer when an instance is given back, once it is told to: not
+// before the caller's context ends.
+type hungStore struct {
+	oldStore
+	hang chan chan struct{} // holds what is closed when it does not answer
+}
+
+func (s *hungStore) Release(ctx context.Context, leases ...store.Lease) error {
+	if slices.ContainsFunc(leases, func(l store.Lease) bool { return l.Address == chat }) {
+		select {
+		case hung := <-s.hang:
+			close(hung)
+			<-ctx.Done()
+			return ctx.Err()
+		default:
+		}
+	}
+	return s.oldStore.Release(ctx, leases...)
+}
+
+// A process that waits for the store to take back what a newer version has written to
+// does so no longer than it looks for work. It gives it back all the same when it begins
+// to end, whatever it still works on.
+func TestStopWhileGivingToNewer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		durable := memstore.New()
+		as := versioned["records"]
+		as.Store = durable
+		hung := &hungStore{as, make(chan chan struct{}, 1)}
+		open := func(name string, s store.Store) *node {
+			w := newWorld()
+			w.reply = func(ctx context.Context, req *model.Request, yield func(model.Event, error) bool) {
+				if text, _ := asked(req); text == "long" {
+					pause(ctx, 5*time.Second)
+				}
+				echo(ctx, req, yield)
+			}
+			return w.joinHearing(t, name, s, hearings[0].signals)
+		}
+		a := open("a", durable)
+		settled(t, a.e, chat, send(t, a.e, chat, "one"))
+		stop(t, a.e)
+		old := open("old", hung)
+		next := send(t, old.e, chat, "two")
+		for toldOfNewer(t, old) == 0 { // it has given it back for the first time
+			time.Sleep(time.Millisecond) // simulated
+		}
+		synctest.Wait()
+		waits := make(chan struct{})
+		hung.hang <- waits
+		<-waits
+		send(t, old.e, conversation("busy"), "long")
+		synctest.Wait()
+		began := time.Now()
+		old.e.Stop()
+		synctest.Wait()
+		b := open("b", durable)
+		defer stop(t, b.e)
+		if got := settled(t, b.e, chat, next); got != journal.Completed {
+			t.Errorf("settled %s", got)
+		}
+		within(t, "the answer of who can read it", began, time.Second)
+		stop(t, old.e)
+		within(t, "closing", began, 6*time.Second)
+	})
 }
