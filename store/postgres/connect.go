@@ -69,7 +69,12 @@ func config(connString string, o Options) (*pgxpool.Config, error) {
 		c.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
 	c.OnNotice = func(pc *pgconn.PgConn, n *pgconn.Notice) { noticed(pc, n, o.Log) }
+	setUp := min(c.ConnectTimeout, o.Timeout)
 	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		// The pool waits for as long as this takes, and keeps a place meanwhile,
+		// also when whoever wanted the connection has given up.
+		ctx, cancel := context.WithTimeout(ctx, setUp)
+		defer cancel()
 		return dialectOf(conn).settle(ctx, conn, o)
 	}
 	return cfg, nil
@@ -143,9 +148,29 @@ func prepare(ctx context.Context, cfg *pgx.ConnConfig, o Options) (d dialect, er
 		_, err := migrate(ctx, c, o)
 		return d, err
 	}
-	f, err := readFormat(ctx, c, o.Schema)
+	f, err := findFormat(ctx, c, o)
 	if err != nil {
 		return d, err
 	}
 	return d, f.usable()
+}
+
+// ask asks the server something that takes it no time, outside of any pool. It does
+// not wait for longer than for any other answer.
+func ask(ctx context.Context, o Options, fn func(ctx context.Context) error) error {
+	asking, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	if err := fn(asking); err != nil {
+		return cmp.Or(ctx.Err(), err)
+	}
+	return nil
+}
+
+// findFormat is readFormat on a connection of its own.
+func findFormat(ctx context.Context, c *pgx.Conn, o Options) (f format, err error) {
+	err = ask(ctx, o, func(ctx context.Context) error {
+		f, err = readFormat(ctx, c, o.Schema)
+		return err
+	})
+	return f, err
 }

@@ -68,12 +68,14 @@ func (d dialect) check(ctx context.Context, c *pgx.Conn, o Options) error {
 	}
 	var encoding, fsync, commit string
 	var standby bool
-	err := c.QueryRow(ctx, `SELECT current_setting('server_encoding'), current_setting('fsync'),
-		(SELECT setting FROM pg_settings WHERE name = 'synchronous_commit'), pg_is_in_recovery()`).
-		Scan(&encoding, &fsync, &commit, &standby)
+	err := ask(ctx, o, func(ctx context.Context) error {
+		return answer(c.QueryRow(ctx, `SELECT current_setting('server_encoding'), current_setting('fsync'),
+			(SELECT setting FROM pg_settings WHERE name = 'synchronous_commit'), pg_is_in_recovery()`).
+			Scan(&encoding, &fsync, &commit, &standby))
+	})
 	switch {
 	case err != nil:
-		return answer(err)
+		return err
 	case encoding != "UTF8":
 		return fmt.Errorf("%w: the database's encoding is %s, want UTF8; create one with ENCODING 'UTF8' TEMPLATE template0", store.ErrFormat, encoding)
 	case standby:

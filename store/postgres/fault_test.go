@@ -452,10 +452,14 @@ func TestAnswersLost(t *testing.T) {
 	}
 }
 
-// A lossy is a way to a server on which an answer can be lost.
+// A lossy is a way to a server on which answers can be lost.
 type lossy struct {
 	url  string
 	lose atomic.Bool // the next one
+
+	// answers is how many a connection that begins now gets, before there is
+	// silence. The end of the handshake is the first. Zero is for all.
+	answers atomic.Int32
 }
 
 func newLossy(t *testing.T, server string) *lossy {
@@ -480,6 +484,7 @@ func newLossy(t *testing.T, server string) *lossy {
 			if err != nil {
 				return
 			}
+			answers := p.answers.Load()
 			wg.Go(func() {
 				network, address := pgconn.NetworkAddress(cfg.Host, cfg.Port)
 				up, err := net.Dial(network, address)
@@ -491,7 +496,7 @@ func newLossy(t *testing.T, server string) *lossy {
 					_, _ = io.Copy(up, client)
 					up.Close()
 				})
-				p.answer(up, client)
+				p.answer(up, client, answers)
 				client.Close()
 				up.Close()
 			})
@@ -502,21 +507,114 @@ func newLossy(t *testing.T, server string) *lossy {
 
 // answer hands on what the server says, until an answer is to be lost. Before that
 // is the server is done with the call, which it shows by being ready for the next.
-func (p *lossy) answer(up, client net.Conn) {
+func (p *lossy) answer(up, client net.Conn, answers int32) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := up.Read(buf)
 		if err != nil {
 			return
 		}
+		ready := bytes.HasSuffix(buf[:n], []byte{'Z', 0, 0, 0, 5, 'I'})
 		if p.lose.Load() {
-			if bytes.HasSuffix(buf[:n], []byte{'Z', 0, 0, 0, 5, 'I'}) && p.lose.CompareAndSwap(true, false) {
+			if ready && p.lose.CompareAndSwap(true, false) {
 				return
 			}
 			continue
 		}
+		if answers < 0 {
+			continue
+		}
 		if _, err := client.Write(buf[:n]); err != nil {
 			return
+		}
+		if ready && answers > 0 {
+			if answers--; answers == 0 {
+				answers = -1
+			}
+		}
+	}
+}
+
+// Whoever begins to talk to a server, or to something in front of it, that falls
+// silent after the handshake does not wait for ever, and leaves the connection.
+func TestSilentAfterTheHandshake(t *testing.T) {
+	server := pgtest.Database(t)
+	there := open(t, server, "flue")
+	var leases []store.Lease
+	for i := range 2 {
+		admit(t, there, admission(other(i), "s1"))
+		leases = append(leases, take(t, there, "n1", other(i)))
+	}
+	p := newLossy(t, server)
+	const patience = 500 * time.Millisecond
+	s := openWith(t, p.url, postgres.Options{Timeout: patience, MaxConns: 5})
+	calls := []func() error{
+		func() error {
+			_, err := s.Append(t.Context(), leases[0], store.Write{Payload: []byte("work")})
+			return err
+		},
+		func() error {
+			_, err := s.Append(t.Context(), leases[1], store.Write{Payload: []byte("work")})
+			return err
+		},
+		func() error { _, err := s.Instance(t.Context(), other(0)); return err },
+	}
+	for _, answers := range []int32{1, 2} {
+		p.answers.Store(answers)
+		pgtest.Exec(t, server, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+			WHERE datname = current_database() AND application_name LIKE 'flue/flue/500ms'`)
+		for range 2 { // so that there are more calls than connections
+			concurrently(len(calls), func(i int) { unavailable(t, fmt.Sprint("call ", i), calls[i]()) })
+		}
+		p.answers.Store(0)
+		concurrently(len(calls), func(i int) {
+			err := calls[i]()
+			for late := time.Now().Add(40 * patience); err != nil && time.Now().Before(late); {
+				err = calls[i]()
+			}
+			if err != nil {
+				t.Errorf("call %d, long after the server has found its voice again: %v", i, err)
+			}
+		})
+	}
+}
+
+// Opening a store does not wait for longer than for any other answer, at whatever
+// moment the server falls silent.
+func TestOpeningWhereSilenceFalls(t *testing.T) {
+	server := pgtest.Database(t)
+	open(t, server, "flue")
+	p := newLossy(t, server)
+	o := postgres.Options{Timeout: 500 * time.Millisecond}
+	calls := []func() error{
+		func() error {
+			s, err := postgres.Open(t.Context(), p.url, o)
+			if err == nil {
+				closeStore(t, s)
+			}
+			return err
+		},
+		func() error { _, _, err := postgres.Format(t.Context(), p.url, o); return err },
+	}
+	for answers := int32(1); ; answers++ {
+		p.answers.Store(answers)
+		var failed atomic.Bool
+		concurrently(len(calls), func(i int) {
+			began := time.Now()
+			err := calls[i]()
+			if took := time.Since(began); took > 40*o.Timeout {
+				t.Errorf("call %d takes %v when there is silence after %d answers: %v", i, took, answers, err)
+			}
+			if err != nil {
+				failed.Store(true)
+				unavailable(t, fmt.Sprintf("call %d after %d answers", i, answers), err)
+			}
+		})
+		switch {
+		case !failed.Load():
+			return
+		case answers > 20:
+			t.Fatal("it never opens")
 		}
 	}
 }
@@ -552,22 +650,28 @@ func TestGivingUpOnARepetition(t *testing.T) {
 	link.Pass()
 }
 
-// An import that fails because the database is away says that it may be tried again,
-// and nothing is left of it.
+// An import that fails because the database is away, or says nothing any more, tells
+// that it may be tried again, and nothing is left of it.
 func TestImportWithoutAnAnswer(t *testing.T) {
 	link, over := newLink(t, pgtest.Database(t))
-	s := openWith(t, over, postgres.Options{})
-	in := store.Import{
-		Instance: store.Instance{Address: addr, UID: "uid", Incarnation: "inc"},
-		Batches: func(yield func(store.Batch, error) bool) {
-			link.Cut() // the transaction has begun
-			yield(store.Batch{Payload: []byte("birth")}, nil)
-		},
-		Submissions: func(func(store.Accepted, error) bool) {},
-		Attachments: func(func(store.Attachment, error) bool) {},
-	}
-	unavailable(t, "Import", s.Import(t.Context(), in))
-	if _, err := s.Instance(t.Context(), addr); !errors.Is(err, store.ErrNotFound) {
-		t.Errorf("Instance: %v", err)
+	s := openWith(t, over, postgres.Options{Timeout: time.Second})
+	for what, fail := range map[string]func(){
+		"cut":    link.Cut,
+		"silent": func() { link.Drop(faultnet.Up, faultnet.Down) },
+	} {
+		in := store.Import{
+			Instance: store.Instance{Address: addr, UID: "uid", Incarnation: "inc"},
+			Batches: func(yield func(store.Batch, error) bool) {
+				fail() // the transaction has begun
+				yield(store.Batch{Payload: []byte("birth")}, nil)
+			},
+			Submissions: func(func(store.Accepted, error) bool) {},
+			Attachments: func(func(store.Attachment, error) bool) {},
+		}
+		unavailable(t, "Import over a link that is "+what, s.Import(t.Context(), in))
+		link.Pass()
+		if _, err := s.Instance(t.Context(), addr); !errors.Is(err, store.ErrNotFound) {
+			t.Errorf("Instance: %v", err)
+		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flue-go/flue/store"
 )
@@ -106,24 +107,25 @@ func (s *Store) Import(ctx context.Context, in store.Import) error {
 	if err != nil {
 		return err
 	}
-	c, err := s.pool.Acquire(ctx)
+	i := importer{ctx: ctx, sql: &s.sql, sound: sound, patience: s.opts.Timeout}
+	waiting, cancel := i.bounded()
+	defer cancel()
+	c, err := s.pool.Acquire(waiting)
 	if err != nil {
 		return cmp.Or(ctx.Err(), unreached(err))
 	}
 	defer c.Release()
-	tx, err := c.Begin(ctx)
-	if err != nil {
+	if err := i.begin(c); err != nil {
 		return cmp.Or(ctx.Err(), unfinished(err))
 	}
-	defer tx.Rollback(context.WithoutCancel(ctx))
-	i := importer{ctx: ctx, tx: tx, sql: &s.sql, sound: sound}
+	defer i.rollback()
 	if err := i.all(&in); err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		return fmt.Errorf("import %v: %w", in.Address, err)
 	}
-	if err := tx.Commit(ctx); err != nil {
+	if err := i.commit(); err != nil {
 		return fmt.Errorf("import %v: %w", in.Address, answer(err))
 	}
 	s.commits.Add(1)
@@ -136,22 +138,57 @@ func (s *Store) Import(ctx context.Context, in store.Import) error {
 
 // An importer puts one instance into the tables, in one transaction.
 type importer struct {
-	ctx   context.Context
-	tx    pgx.Tx
-	sql   *statements
-	sound *store.Sound
-	id    int64
+	ctx      context.Context
+	tx       pgx.Tx
+	sql      *statements
+	sound    *store.Sound
+	patience time.Duration // for each answer
+	id       int64
+}
+
+// bounded is for what has one answer.
+func (i *importer) bounded() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(i.ctx, i.patience)
+}
+
+func (i *importer) begin(c *pgxpool.Conn) (err error) {
+	ctx, cancel := i.bounded()
+	defer cancel()
+	i.tx, err = c.Begin(ctx)
+	return err
+}
+
+func (i *importer) commit() error {
+	ctx, cancel := i.bounded()
+	defer cancel()
+	return i.tx.Commit(ctx)
+}
+
+// rollback ends what was not committed, whoever has given up.
+func (i *importer) rollback() {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(i.ctx), i.patience)
+	defer cancel()
+	_ = i.tx.Rollback(ctx)
 }
 
 func (i *importer) exec(query string, args ...any) error {
-	if _, err := i.tx.Exec(i.ctx, query, args...); err != nil {
+	ctx, cancel := i.bounded()
+	defer cancel()
+	if _, err := i.tx.Exec(ctx, query, args...); err != nil {
 		return unfinished(err)
 	}
 	return nil
 }
 
+// value runs a statement that has one value, or none.
+func (i *importer) value(into any, query string, args ...any) error {
+	ctx, cancel := i.bounded()
+	defer cancel()
+	return i.tx.QueryRow(ctx, query, args...).Scan(into)
+}
+
 func (i *importer) all(in *store.Import) error {
-	err := i.tx.QueryRow(i.ctx, i.sql.importInstance, in.Agent, in.ID, in.UID, in.Incarnation, in.Head, in.Unsettled).Scan(&i.id)
+	err := i.value(&i.id, i.sql.importInstance, in.Agent, in.ID, in.UID, in.Incarnation, in.Head, in.Unsettled)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return i.exists(in.Address)
 	}
@@ -172,7 +209,7 @@ func (i *importer) all(in *store.Import) error {
 // exists refuses an instance that is there.
 func (i *importer) exists(addr store.Address) error {
 	e := &store.ConditionError{Address: addr, Exists: true}
-	if err := i.tx.QueryRow(i.ctx, i.sql.importFound, addr.Agent, addr.ID).Scan(&e.UID); err != nil {
+	if err := i.value(&e.UID, i.sql.importFound, addr.Agent, addr.ID); err != nil {
 		return unfinished(err)
 	}
 	return e

@@ -2,8 +2,10 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -66,10 +68,10 @@ func readFormat(ctx context.Context, q querier, schema string) (format, error) {
 	var application, version string
 	err = q.QueryRow(ctx, in(schema, `SELECT max(value) FILTER (WHERE key = 'application'), max(value) FILTER (WHERE key = 'format') FROM @.meta`)).
 		Scan(&application, &version)
-	if err != nil {
-		if c := code(err); c == "" || c[:2] == "42" && c != "42501" {
-			return f, foreign // other columns, or no such rows
-		}
+	switch {
+	case otherwise(err):
+		return f, foreign
+	case err != nil:
 		return f, answer(err)
 	}
 	f.version, err = strconv.Atoi(version)
@@ -79,12 +81,23 @@ func readFormat(ctx context.Context, q querier, schema string) (format, error) {
 	return f, nil
 }
 
+// otherwise reports whether a look at the table meta has failed because it is made
+// otherwise: it has other columns, or no such rows.
+func otherwise(err error) bool {
+	var unlike pgx.ScanArgError
+	if errors.As(err, &unlike) {
+		return true
+	}
+	c := code(err)
+	return strings.HasPrefix(c, "42") && c != "42501" && c != codePrepared
+}
+
 // Format returns the format of a schema: 0 if there is nothing in it, and that of
 // this program as known. It fails with store.ErrFormat if the schema holds
 // something else.
 func Format(ctx context.Context, url string, o Options) (version, known int, err error) {
 	err = once(ctx, url, &o, func(c *pgx.Conn) error {
-		f, err := readFormat(ctx, c, o.Schema)
+		f, err := findFormat(ctx, c, o)
 		version = f.version
 		return err
 	})
@@ -132,7 +145,7 @@ func once(ctx context.Context, url string, o *Options, fn func(*pgx.Conn) error)
 // migrate takes a schema through all steps that it lacks.
 func migrate(ctx context.Context, c *pgx.Conn, o Options) (from int, err error) {
 	for first := true; ; first = false {
-		f, err := readFormat(ctx, c, o.Schema)
+		f, err := findFormat(ctx, c, o)
 		if err != nil {
 			return f.version, err
 		}
