@@ -492,6 +492,13 @@ var faults = []fault{
 	},
 
 	{
+		name: "events of what was appended are lost with the driver",
+		file: "internal/engine/commit.go",
+		old:  "	defer d.tellEvents()\n	chunks, err := d.advance(offset, batch)\n	if err != nil {\n		d.e.hub.forget(d.slot.addr) // nobody publishes it\n		return err\n	}\n",
+		new:  "	chunks, err := d.advance(offset, batch)\n	if err != nil {\n		d.e.hub.forget(d.slot.addr) // nobody publishes it\n		return err\n	}\n	defer d.tellEvents()\n",
+		in:   "./internal/engine", tests: "TestAppendedBeforeAFailure",
+	},
+	{
 		name: "an abort that nobody was told of is not noticed with the next append",
 		file: "internal/engine/commit.go",
 		old:  "	d.idle = 0\n	d.noticeAbort()\n",

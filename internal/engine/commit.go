@@ -9,6 +9,7 @@ import (
 	"github.com/flue-go/flue/internal/project"
 	"github.com/flue-go/flue/journal"
 	"github.com/flue-go/flue/store"
+	"github.com/flue-go/flue/wire"
 )
 
 func entryID(submission string) string { return project.EntryID(submission) }
@@ -57,15 +58,18 @@ func (d *driver) emit(ev Event) {
 // observers. After an error the driver does not know what is durable.
 func (d *driver) commit() error {
 	if len(d.staged) > 0 {
-		if err := d.append(); err != nil {
-			return err
-		}
+		return d.append()
 	}
+	d.tellEvents()
+	return nil
+}
+
+// tellEvents tells observers what is durable by now.
+func (d *driver) tellEvents() {
 	for _, ev := range d.events {
 		d.e.cfg.Observe(ev)
 	}
 	d.events = d.events[:0]
-	return nil
 }
 
 func (d *driver) append() error {
@@ -88,13 +92,12 @@ func (d *driver) append() error {
 		d.e.hub.doubt(d.slot.addr) // it may be there all the same
 		return fmt.Errorf("appending to the journal of %s: %w", d.slot.addr, err)
 	}
-	if err := d.catchUp(offset); err != nil {
-		return err
-	}
-	d.state.Advance(offset)
-	d.slot.knows(offset)
-	chunks, err := d.e.chunks(d.storeContext(), d.slot.addr, d.state.Born.Incarnation, offset, batch)
+	// Observers come after readers, and whatever fails from here on: no other driver
+	// tells them.
+	defer d.tellEvents()
+	chunks, err := d.advance(offset, batch)
 	if err != nil {
+		d.e.hub.forget(d.slot.addr) // nobody publishes it
 		return err
 	}
 	d.e.hub.publish(d.slot.addr, d.state.Born.Incarnation, offset, encodeChunks(chunks))
@@ -106,6 +109,17 @@ func (d *driver) append() error {
 	d.streamed(offset, batch)
 	d.checkpoint(batch)
 	return nil
+}
+
+// advance brings the state to a batch that was appended, and returns what readers are
+// sent of that.
+func (d *driver) advance(offset int64, batch journal.Batch) ([]wire.Chunk, error) {
+	if err := d.catchUp(offset); err != nil {
+		return nil, err
+	}
+	d.state.Advance(offset)
+	d.slot.knows(offset)
+	return d.e.chunks(d.storeContext(), d.slot.addr, d.state.Born.Incarnation, offset, batch)
 }
 
 // storeContext is the context of the driver's own reads and writes. They are
