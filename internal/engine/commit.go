@@ -92,6 +92,7 @@ func (d *driver) append() error {
 		d.e.hub.doubt(d.slot.addr) // it may be there all the same
 		return fmt.Errorf("appending to the journal of %s: %w", d.slot.addr, err)
 	}
+	d.appended = true
 	// Observers come after readers, and whatever fails from here on: no other driver
 	// tells them.
 	defer d.tellEvents()

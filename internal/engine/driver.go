@@ -35,6 +35,7 @@ type driver struct {
 	attached []store.Attachment // to be stored with what is staged
 	events   []Event            // told when what is staged is durable
 	idle     int                // acts since the last append
+	appended bool               // there was one
 
 	// attempt is the context of the work on the active submission. It ends
 	// with errAborted, errDeadline, errClosing or ErrLeaseLapsed as its cause.
@@ -77,9 +78,12 @@ func (e *Engine) drive(s *slot) {
 	}()
 	faults := 0 // in a row
 	for failures := 0; ; failures++ {
-		err := e.driveOnce(s, p)
+		appended, err := e.driveOnce(s, p)
 		e.ailments.note(err)
 		var kept *notReleased
+		if appended { // that was of something else
+			failures, faults = 0, 0
+		}
 		if faults++; !isFault(err) {
 			faults = 0
 		}
@@ -189,7 +193,8 @@ func (e *Engine) overtaken(s *slot) bool {
 	return e.tenure.holds(term) != nil
 }
 
-func (e *Engine) driveOnce(s *slot, p *place) (err error) {
+// driveOnce runs one driver, and reports whether it has appended anything.
+func (e *Engine) driveOnce(s *slot, p *place) (appended bool, err error) {
 	e.slots.unpark(s)
 	s.mu.Lock()
 	d := &driver{e: e, slot: s, place: p, program: e.cfg.Programs[s.addr.Agent], lease: s.lease, term: s.term, memory: s.mem}
@@ -199,6 +204,7 @@ func (e *Engine) driveOnce(s *slot, p *place) (err error) {
 	s.mu.Unlock()
 	defer d.endAttempt()
 	defer func() {
+		appended = d.appended
 		if err != nil {
 			d.pause()
 		}
@@ -209,14 +215,14 @@ func (e *Engine) driveOnce(s *slot, p *place) (err error) {
 		}
 	}()
 	if err := d.holds(); err != nil {
-		return err
+		return false, err
 	}
 	if d.memory == nil {
 		if err := d.load(); err != nil {
-			return err
+			return false, err
 		}
 	}
-	return d.run()
+	return false, d.run()
 }
 
 // panicked returns what a driver has failed with that has panicked. What it had left
