@@ -499,6 +499,20 @@ var faults = []fault{
 		in:   "./internal/engine", tests: "TestAppendedBeforeAFailure",
 	},
 	{
+		name: "a repair of what is remembered is taken for damage",
+		file: "internal/engine/driver.go",
+		old:  "damages > 1 || asStored(err) {",
+		new:  "true || asStored(err) {",
+		in:   "./internal/engine", tests: "TestRepairOfWhatIsRemembered",
+	},
+	{
+		name: "a repair is missed that comes while its conversation is set aside",
+		file: "internal/engine/damage.go",
+		old:  "		head = damage.read\n",
+		new:  "		head = damage.read\n		if inst, err := e.cfg.Store.Instance(e.writes, s.addr); err == nil {\n			head = inst.Head\n		}\n",
+		in:   "./internal/engine", tests: "TestRepairWhileItIsSetAside",
+	},
+	{
 		name: "an abort that nobody was told of is not noticed with the next append",
 		file: "internal/engine/commit.go",
 		old:  "	d.idle = 0\n	d.noticeAbort()\n",

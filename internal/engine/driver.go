@@ -76,13 +76,13 @@ func (e *Engine) drive(s *slot) {
 			e.line.leave()
 		}
 	}()
-	faults := 0 // in a row
+	faults, damages := 0, 0 // in a row
 	for failures := 0; ; failures++ {
 		appended, err := e.driveOnce(s, p)
 		e.ailments.note(err)
 		var kept *notReleased
 		if appended { // that was of something else
-			failures, faults = 0, 0
+			failures, faults, damages = 0, 0, 0
 		}
 		if faults++; !isFault(err) {
 			faults = 0
@@ -104,9 +104,6 @@ func (e *Engine) drive(s *slot) {
 		case isNewer(err) && e.shared():
 			e.stranger(s, err)
 			return
-		case isDamage(err):
-			e.damaged(s, err)
-			return
 		case errors.Is(err, store.ErrClosed), errors.Is(err, store.ErrPoisoned), e.ctx.Err() != nil:
 			if errors.Is(err, store.ErrPoisoned) {
 				e.cfg.Log.Error("the store takes no more writes; start the program again once the cause is gone", "instance", s.addr.String(), "error", err)
@@ -114,6 +111,17 @@ func (e *Engine) drive(s *slot) {
 			e.slots.drop(s)
 			return
 		case e.overtaken(s): // whatever it has failed with
+			if !e.retake(s, p) {
+				return
+			}
+			continue
+		case isDamage(err):
+			if damages++; damages > 1 || asStored(err) {
+				e.damaged(s, err)
+				return
+			}
+			// It may not continue what the driver remembers because it was repaired.
+			e.cfg.Log.Info("an instance's journal does not go on from what is known of it here; it is read again", "instance", s.addr.String(), "error", err)
 			if !e.retake(s, p) {
 				return
 			}
@@ -207,6 +215,7 @@ func (e *Engine) driveOnce(s *slot, p *place) (appended bool, err error) {
 		appended = d.appended
 		if err != nil {
 			d.pause()
+			err = d.damage(err)
 		}
 	}()
 	defer func() {
@@ -242,6 +251,9 @@ func (d *driver) panicked(p any) error {
 // load reads what the driver knows of its instance from the store.
 func (d *driver) load() error {
 	l, err := d.e.load(d.term.ctx, d.slot.addr)
+	if isDamage(err) {
+		l, err = d.loadAgain()
+	}
 	if err != nil {
 		return err
 	}

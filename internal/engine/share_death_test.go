@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -517,13 +519,6 @@ func TestRepairAmongProcesses(t *testing.T) {
 // processes live, and ends the submission that is open.
 func mendOver(t *testing.T, s *memstore.Store, addr store.Address, open string) {
 	t.Helper()
-	if err := s.Renew(t.Context(), "operator", time.Minute); err != nil {
-		t.Fatal(err)
-	}
-	l, err := s.Seize(t.Context(), "operator", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
 	at := int64(-1)
 	for b, err := range store.Batches(t.Context(), s, addr, -1) {
 		if err != nil {
@@ -533,19 +528,138 @@ func mendOver(t *testing.T, s *memstore.Store, addr store.Address, open string) 
 			at = b.Offset
 		}
 	}
-	payload, err := journal.Encode(journal.Batch{At: time.Now(), Records: []journal.Record{
-		&journal.Repair{From: at, To: at, Open: []string{open}}, &journal.Settled{Submission: open, Outcome: journal.Failed, AnsweredBy: open},
-	}})
+	repairOver(t, s, addr, &journal.Repair{From: at, To: at, Open: []string{open}}, &journal.Settled{Submission: open, Outcome: journal.Failed, AnsweredBy: open})
+}
+
+// An operated store is one that an operator can use while processes live.
+type operated interface {
+	store.Store
+	store.Seizer
+}
+
+// repairOver appends the records as an operator does while processes live.
+func repairOver(t *testing.T, s operated, addr store.Address, records ...journal.Record) {
+	t.Helper()
+	if err := s.Renew(t.Context(), "operator", time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	l, err := s.Seize(t.Context(), "operator", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := store.Write{Payload: payload, Settle: []store.Settlement{{Submission: open, Outcome: journal.Failed}}}
+	var w store.Write
+	for _, r := range records {
+		if r, ok := r.(*journal.Settled); ok {
+			w.Settle = append(w.Settle, store.Settlement{Submission: r.Submission, Outcome: r.Outcome})
+		}
+	}
+	if w.Payload, err = journal.Encode(journal.Batch{At: time.Now(), Records: records}); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := s.Append(t.Context(), l, w); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Release(t.Context(), l); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// A rotting store cannot read one batch of the instance chat, from some time on.
+type rotting struct {
+	*memstore.Store
+	bad atomic.Int64
+}
+
+func (s *rotting) Read(ctx context.Context, addr store.Address, after int64, limit int) (store.Page, error) {
+	p, err := s.Store.Read(ctx, addr, after, limit)
+	for _, b := range p.Batches {
+		if bad := s.bad.Load(); addr == chat && bad > 0 && b.Offset == bad {
+			return store.Page{}, fmt.Errorf("%w: batch %d", store.ErrCorrupt, bad)
+		}
+	}
+	return p, err
+}
+
+// A process that remembers a conversation from before its journal was damaged goes on
+// with it when it has been repaired: what it remembers is not what counts any more.
+func TestRepairOfWhatIsRemembered(t *testing.T) {
+	for _, at := range []string{"rest", "work"} {
+		t.Run(at, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, s := newWorld(), &rotting{Store: memstore.New()}
+				w.reply = slowEcho
+				a := w.joinHearing(t, "a", s, hearings[0].signals)
+				defer stop(t, a.e)
+				settled(t, a.e, chat, send(t, a.e, chat, "one"))
+				bad := holding(t, s, 2, isDelta)
+				repair := []journal.Record{&journal.Repair{From: bad, To: bad}}
+				if at == "work" {
+					id := send(t, a.e, chat, "two")
+					time.Sleep(4 * time.Second) // simulated: it is being answered
+					repair = []journal.Record{&journal.Repair{From: bad, To: bad, Open: []string{id}}, &journal.Settled{Submission: id, Outcome: journal.Failed, AnsweredBy: id}}
+				}
+				synctest.Wait()
+				s.bad.Store(bad)
+				repairOver(t, s, chat, repair...)
+				synctest.Wait()
+				if h := a.e.Health(); h.Damaged != 0 || a.damages() != 0 {
+					t.Errorf("it is set aside: %+v", h)
+				}
+				if got := settled(t, a.e, chat, send(t, a.e, chat, "thanks")); got != journal.Completed {
+					t.Errorf("settled %s", got)
+				}
+			})
+		})
+	}
+}
+
+// A logging does something when it logs an error for the first time.
+type logging struct {
+	slog.Handler
+	once *sync.Once
+	do   func()
+}
+
+func (h logging) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h logging) Handle(_ context.Context, r slog.Record) error {
+	if r.Level >= slog.LevelError {
+		h.once.Do(h.do)
+	}
+	return nil
+}
+
+// A repair that comes while a process is about to set an instance aside, because it has
+// read it just before, is heeded.
+func TestRepairWhileItIsSetAside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, s := newWorld(), memstore.New()
+		w.reply = echo
+		e, err := engine.Open(context.Background(), engine.Config{
+			Store: s, Programs: map[string]engine.Program{"chat": w}, Models: w, Observe: w.observe, Node: "a", CheckpointEvery: -1,
+			Log: slog.New(logging{slog.DiscardHandler, new(sync.Once), func() { mendOver(t, s, chat, "sub_open") }}),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stop(t, e)
+		settled(t, e, chat, send(t, e, chat, "hello"))
+		time.Sleep(2 * time.Minute) // simulated: it is given back
+		ruin(t, s, "a", chat)
+		if _, err := e.Admit(t.Context(), engine.Admission{Address: chat, Submission: "sub_open", Message: journal.Message{Kind: journal.User, Body: "x"}}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if h := e.Health(); h.Damaged != 1 {
+			t.Fatalf("it is not set aside: %+v", h)
+		}
+		if got := settled(t, e, chat, send(t, e, chat, "thanks")); got != journal.Completed {
+			t.Errorf("settled %s", got)
+		}
+		if h := e.Health(); h.Damaged != 0 {
+			t.Errorf("%+v", h)
+		}
+	})
 }
 
 // Processes on a store that several may have open have names of their own without

@@ -27,7 +27,7 @@ type slot struct {
 	inbox  []intake
 	mem    *memory
 	damage error // why the instance was set aside
-	aside  int64 // how far its journal reached then, if others share the store; -1 if that is not known
+	aside  int64 // how far its journal had been read then; -1 if that is not known
 	doom   error // why what its driver had made cannot be stored
 	paused *paused
 
