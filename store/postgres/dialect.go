@@ -87,6 +87,16 @@ func (d dialect) check(ctx context.Context, c *pgx.Conn, o Options) error {
 	return nil
 }
 
+// transaction is how a transaction of several round trips begins. A statement must
+// see what whoever had a lock before has written, whatever the database's default is,
+// which the connection may still have.
+func (d dialect) transaction() pgx.TxOptions {
+	if d.cockroach {
+		return pgx.TxOptions{} // serializable, which does as well
+	}
+	return pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}
+}
+
 // lockFormat makes this transaction the only one that changes the format of a
 // schema.
 func (d dialect) lockFormat(ctx context.Context, tx pgx.Tx, schema string) error {

@@ -154,7 +154,7 @@ func (i *importer) bounded() (context.Context, context.CancelFunc) {
 func (i *importer) begin(c *pgxpool.Conn) (err error) {
 	ctx, cancel := i.bounded()
 	defer cancel()
-	i.tx, err = c.Begin(ctx)
+	i.tx, err = c.BeginTx(ctx, dialectOf(c.Conn()).transaction())
 	return err
 }
 

@@ -210,7 +210,7 @@ func step(ctx context.Context, c *pgx.Conn, schema string) error {
 // change runs statements in one transaction, which is the only one that changes the
 // schema, and has no bound in time.
 func change(ctx context.Context, c *pgx.Conn, schema string, statements func(tx pgx.Tx) ([]string, error)) error {
-	tx, err := c.Begin(ctx)
+	tx, err := c.BeginTx(ctx, dialectOf(c).transaction())
 	if err != nil {
 		return err
 	}

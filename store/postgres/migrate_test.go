@@ -89,10 +89,14 @@ func TestOpenWithoutMigration(t *testing.T) {
 	closeStore(t, s)
 }
 
-// Processes that start at the same time migrate once, and all can use the result.
+// Processes that start at the same time migrate once, and all can use the result,
+// whatever transactions of the database are by default.
 func TestConcurrentMigration(t *testing.T) {
 	server := pgtest.Database(t)
-	for round := range many(10) {
+	name := pgtest.Value[string](t, server, `SELECT current_database()`)
+	levels := []string{"read committed", "repeatable read", "serializable"}
+	for round := range many(12) {
+		pgtest.Exec(t, server, `ALTER DATABASE `+name+` SET default_transaction_isolation = '`+levels[round%len(levels)]+`'`)
 		schema := fmt.Sprintf(`"Odd" schema %d; --`, round) // has to be quoted
 		const n = 6
 		concurrently(n, func(i int) {

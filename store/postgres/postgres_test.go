@@ -54,8 +54,23 @@ func closeStore(t testing.TB, s *postgres.Store) {
 	}
 }
 
-func TestContract(t *testing.T) {
-	url := pgtest.Database(t)
+func TestContract(t *testing.T) { contract(t, pgtest.Database(t)) }
+
+// A database whose transactions are by default not as a store wants them holds one
+// all the same.
+func TestDatabaseOfOtherDefaults(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the whole contract once more")
+	}
+	server := pgtest.Database(t)
+	name := pgtest.Value[string](t, server, `SELECT current_database()`)
+	pgtest.Exec(t, server, `ALTER DATABASE `+name+` SET default_transaction_isolation = 'serializable'`)
+	contract(t, server)
+}
+
+// contract runs the checks of every store in a database.
+func contract(t *testing.T, url string) {
+	t.Helper()
 	schemas := make(map[store.Store]string)
 	storetest.Run(t, func(t *testing.T) store.Store {
 		schema := pgtest.Name()
