@@ -174,28 +174,33 @@ func (e *Engine) cut(addr store.Address, in intake) {
 	}
 }
 
-// take comes to own an instance, or returns nil. While this process's own lease
-// has lapsed, the slot's driver does that when it may.
+// take comes to own an instance, or returns nil. The answer that gives it to this process
+// may be on its way: one of two leases fences the other, and what was begun with it. So
+// whoever drives the slot asks for one.
+//
+// Of a store that serves one process nobody else can own the instance, and its driver
+// gets it, however long that takes. So it does while this process's own lease has lapsed.
 func (e *Engine) take(addr store.Address) *slot {
 	if e.strangers.knows(addr) {
 		return nil
 	}
+	s := e.slots.keep(addr)
 	term := e.tenure.now()
-	if e.tenure.holds(term) != nil {
-		return e.slots.keep(addr)
+	if !e.shared() || e.tenure.holds(term) != nil || s.owned() || !e.slots.occupy(s) {
+		return s
 	}
 	l, err := e.cfg.Store.Take(e.ctx, e.cfg.Node, addr)
-	switch {
-	case err == nil:
-		return e.slots.adopt(l, term)
-	case e.tenure.holds(term) != nil:
-		return e.slots.keep(addr)
-	default:
+	if err != nil && e.tenure.holds(term) == nil && e.slots.discard(s) {
 		if !errors.Is(err, store.ErrOwned) && e.ctx.Err() == nil {
 			e.cfg.Log.Error("taking an instance up", "instance", addr.String(), "error", err)
 		}
 		return nil
 	}
+	if err == nil {
+		e.slots.adopt(l, term)
+	}
+	s.vacate()
+	return s
 }
 
 // hand gives intake to the slot's driver.

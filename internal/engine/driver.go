@@ -110,7 +110,8 @@ func (e *Engine) drive(s *slot) {
 			}
 			e.slots.drop(s)
 			return
-		case e.overtaken(s): // whatever it has failed with
+		case e.overtaken(s), // whatever it has failed with
+			errors.Is(err, ErrLeaseLapsed): // and has got a new one since
 			if !e.retake(s, p) {
 				return
 			}

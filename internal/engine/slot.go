@@ -340,6 +340,20 @@ func (t *slots) occupy(s *slot) bool {
 // gone reports whether the slot was given up since it was found.
 func (t *slots) gone(s *slot) bool { return t.peek(s.addr) != s }
 
+// discard forgets a slot that has no lease. It reports false if it has got one, or if
+// something has arrived for it.
+func (t *slots) discard(s *slot) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lease.Epoch != 0 || len(s.inbox) > 0 {
+		return false
+	}
+	t.remove(s)
+	return true
+}
+
 // remove forgets the slot, but not another one that has come in its place. The lock is
 // held.
 func (t *slots) remove(s *slot) {
