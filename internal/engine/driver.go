@@ -104,11 +104,14 @@ func (e *Engine) drive(s *slot) {
 		case isNewer(err) && e.shared():
 			e.stranger(s, err)
 			return
-		case errors.Is(err, store.ErrClosed), errors.Is(err, store.ErrPoisoned), e.ctx.Err() != nil:
+		case errors.Is(err, store.ErrClosed), errors.Is(err, store.ErrPoisoned):
 			if errors.Is(err, store.ErrPoisoned) {
 				e.cfg.Log.Error("the store takes no more writes; start the program again once the cause is gone", "instance", s.addr.String(), "error", err)
 			}
 			e.slots.drop(s)
+			return
+		case e.ctx.Err() != nil:
+			e.handOff(s)
 			return
 		case e.overtaken(s), // whatever it has failed with
 			errors.Is(err, ErrLeaseLapsed): // and has got a new one since
@@ -159,7 +162,7 @@ const maxFaults = 5
 func (e *Engine) retake(s *slot, p *place) bool {
 	for failures := 0; ; failures++ {
 		if !e.await() {
-			e.slots.drop(s)
+			e.handOff(s)
 			return false
 		}
 		term := e.tenure.now()
