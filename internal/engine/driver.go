@@ -507,9 +507,7 @@ func (d *driver) rest() error {
 	}
 	d.left = true
 	d.e.tell(Event{Type: EventIdle, Time: time.Now(), Instance: d.slot.addr})
-	if len(evicted) > 0 {
-		d.e.giveBack(evicted)
-	}
+	d.e.giveBack(d.e.writes, evicted)
 	return errRest
 }
 

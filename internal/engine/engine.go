@@ -399,19 +399,6 @@ func (e *Engine) releaseIdle(ctx context.Context) {
 	}
 }
 
-// giveBack gives back instances that this process has no more room for.
-func (e *Engine) giveBack(evicted []*slot) {
-	leases := make([]store.Lease, len(evicted))
-	for i, s := range evicted {
-		var m *memory
-		leases[i], m = s.kept()
-		e.lastCheckpoint(s, leases[i], m)
-	}
-	if err := e.cfg.Store.Release(e.writes, leases...); err != nil {
-		e.cfg.Log.Error("giving idle instances back", "error", err)
-	}
-}
-
 // begin registers work that Close must wait for. It reports false once Close
 // was called.
 func (e *Engine) begin(fn func()) bool {

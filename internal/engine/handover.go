@@ -85,14 +85,19 @@ func (e *Engine) handOff(s *slot) {
 }
 
 // handOver gives back all instances that wait or are idle, and so can be worked on by
-// others at once. Those that are worth a checkpoint come last, and get one if that does
-// not take long.
+// others at once.
 func (e *Engine) handOver(ctx context.Context, last bool) {
 	slots := e.line.clear(last)
 	for _, s := range slots {
 		e.slots.drop(s)
 	}
-	slots = append(slots, e.slots.takeIdle()...)
+	e.giveBack(ctx, append(slots, e.slots.takeIdle()...))
+}
+
+// giveBack gives instances back that nobody here knows any more: nobody can work on them
+// until then. Those that are worth a checkpoint come last, and get one if that does not
+// take long.
+func (e *Engine) giveBack(ctx context.Context, slots []*slot) {
 	var leases []store.Lease
 	release := func() {
 		if len(leases) == 0 {

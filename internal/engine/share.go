@@ -497,7 +497,7 @@ func (s *sharing) giveIdleBack(ctx context.Context) {
 			if len(idle) == 0 {
 				break
 			}
-			s.e.giveBack(idle)
+			s.e.giveBack(s.e.writes, idle)
 		}
 	}
 }
