@@ -21,8 +21,8 @@ type Sharer interface {
 	// It never calls fn concurrently. When it begins, and whenever it may have
 	// missed some, it calls fn with a signal of the kind Missed. Signals of this
 	// process's own doing may come too. Of Grown and Watched those may be left out
-	// that are of instances which this process does not own, has not written to, and
-	// has not named to Watch.
+	// that are of instances which this process does not own, and has neither written
+	// to nor named to Watch lately.
 	//
 	// It goes on through failures of the store by itself. It fails with
 	// ErrClosed, or with errors.ErrUnsupported if this store's server cannot

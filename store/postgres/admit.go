@@ -147,6 +147,9 @@ func (s *Store) admitted(a *store.Admission, r *admitted) {
 		return
 	}
 	s.grown(r.id, a.Address, r.offset)
+	if r.given != 0 {
+		s.ids.follow(r.id, a.Address)
+	}
 	if r.given == 0 && !r.owned {
 		s.signals.freed(r.id)
 	}

@@ -3,9 +3,12 @@ package postgres
 import (
 	"context"
 	"reflect"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/flue-go/flue/store"
 )
 
 // Wanted reports whether the store sends signals.
@@ -13,6 +16,28 @@ func (s *Store) Wanted() bool { return s.signals.wanted() }
 
 // Notifications returns how many notifications the store has sent.
 func (s *Store) Notifications() int64 { return s.sent.Load() }
+
+// Crowd makes the store forget the names of instances that it does not follow, as
+// others do that it has to do with. It returns how many it remembers.
+func (s *Store) Crowd(instances int) (remembered int) {
+	for i := range instances {
+		id := int64(-1 - i)
+		s.ids.put(id, store.Address{Agent: "crowd", ID: strconv.FormatInt(id, 10)})
+	}
+	s.ids.mu.Lock()
+	defer s.ids.mu.Unlock()
+	for _, m := range []idMaps{s.ids.known.young, s.ids.known.old, s.ids.followed.young, s.ids.followed.old} {
+		remembered += len(m.addrs)
+	}
+	return remembered
+}
+
+// Follow makes the store remember the names of instances as of those that it owns.
+func (s *Store) Follow(instances int) {
+	for i := range instances {
+		s.ids.follow(int64(-1-i), store.Address{Agent: "own", ID: strconv.Itoa(i)})
+	}
+}
 
 // EndStuck is one look of the guard.
 func (s *Store) EndStuck(ctx context.Context) (int, error) { return s.endStuck(ctx) }

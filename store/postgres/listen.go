@@ -181,7 +181,7 @@ func (s *Store) probe(ctx context.Context, c *pgx.Conn) error {
 }
 
 // tell hands on what was heard. It asks the database nothing: what it does not know
-// by name this process neither owns nor reads, see Watch, and that another instance
+// by name this process neither owns nor reads, see ids, and that another instance
 // is free it says without the name.
 func (s *Store) tell(h heard, fn func(store.Signal)) {
 	for _, word := range h.hello {

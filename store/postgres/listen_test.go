@@ -348,3 +348,85 @@ func TestHearingAsksNothing(t *testing.T) {
 		}
 	}
 }
+
+// A process hears of what it owns as long as it owns it, and of what it reads live,
+// however many instances it has to do with meanwhile: what is not heard of is found only
+// by looking, later.
+func TestOwnersHear(t *testing.T) {
+	const crowd = 30_000 // more names than are remembered otherwise
+	url := pgtest.Database(t)
+	for name, give := range map[string]func(t *testing.T, s *postgres.Store, a store.Address) store.Lease{
+		"taken": func(t *testing.T, s *postgres.Store, a store.Address) store.Lease {
+			admit(t, s, admission(a, "s1"))
+			return take(t, s, "n2", a)
+		},
+		"claimed": func(t *testing.T, s *postgres.Store, a store.Address) store.Lease {
+			admit(t, s, admission(a, "s1"))
+			ls := must[[]store.Lease](t)(s.Claim(t.Context(), "n2", 1))
+			if len(ls) != 1 || ls[0].Address != a {
+				t.Fatalf("claimed %v", ls)
+			}
+			return ls[0]
+		},
+		"admitted": func(t *testing.T, s *postgres.Store, a store.Address) store.Lease {
+			ad := admission(a, "s1")
+			ad.Node = "n2"
+			return *admit(t, s, ad).Lease
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := open(t, url, "flue"), open(t, url, "flue")
+			renew(t, b, "n2")
+			renew(t, a, "n1") // and sees that it is not alone
+			there := listen(t, b)
+			mine := store.Address{Agent: "clerk", ID: name}
+			l := give(t, b, mine)
+			read := store.Address{Agent: "clerk", ID: name + " is read"}
+			admit(t, a, admission(read, "s1"))
+			watch(t, b, read)
+			for i := range 3 {
+				b.Crowd(crowd)
+				r := admit(t, a, admission(mine, fmt.Sprint("more", i)))
+				there.await(t, store.Signal{Kind: store.Grown, Address: mine, Head: r.Offset})
+				r = admit(t, a, admission(read, fmt.Sprint("more", i)))
+				there.await(t, store.Signal{Kind: store.Grown, Address: read, Head: r.Offset})
+			}
+
+			// If even what it owns was too much, it hears again of what it has looked for.
+			b.Follow(4 * crowd)
+			must[[]store.Owned](t)(b.Owned(t.Context(), "n2", store.Address{}, 100))
+			watch(t, b, read)
+			b.Crowd(crowd)
+			r := admit(t, a, admission(mine, "found"))
+			there.await(t, store.Signal{Kind: store.Grown, Address: mine, Head: r.Offset})
+
+			b.Crowd(crowd)
+			if err := b.Release(t.Context(), l); err != nil {
+				t.Fatal(err)
+			}
+			b.Crowd(crowd)
+			last := admit(t, a, admission(mine, "last"))
+			for i := range 2 { // after the second one all has come that was sent before the first
+				r := admit(t, a, admission(read, fmt.Sprint("after", i)))
+				there.await(t, store.Signal{Kind: store.Grown, Address: read, Head: r.Offset})
+			}
+			there.mu.Lock()
+			defer there.mu.Unlock()
+			if slices.Contains(there.heard, store.Signal{Kind: store.Grown, Address: mine, Head: last.Offset}) {
+				t.Error("heard of what is not its own any more")
+			}
+			take(t, b, "n2", mine) // nobody else is to claim them
+			take(t, b, "n2", read)
+		})
+	}
+}
+
+// What is remembered of instances has a bound, also of those that are lost and never
+// given back.
+func TestNamesAreForgotten(t *testing.T) {
+	s := open(t, pgtest.Database(t), "flue")
+	s.Follow(1_000_000)
+	if n := s.Crowd(1_000_000); n > 100_000 {
+		t.Errorf("%d names are remembered", n)
+	}
+}

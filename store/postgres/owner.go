@@ -94,7 +94,7 @@ func (s *Store) claim(ctx context.Context, node string, limit int, agents []stri
 			var id int64
 			err := rows.Scan(&live, &l.Agent, &l.ID, &l.Epoch, &id)
 			if l.Epoch > 0 {
-				s.ids.put(id, l.Address)
+				s.ids.follow(id, l.Address)
 				leases = append(leases, l)
 			}
 			return err
@@ -166,7 +166,9 @@ func (s *Store) take(ctx context.Context, l *store.Lease) error {
 		case owned:
 			return store.ErrOwned
 		}
-		s.ids.put(id, l.Address)
+		if l.Epoch > 0 {
+			s.ids.follow(id, l.Address)
+		}
 		return nil
 	})
 }
@@ -205,6 +207,7 @@ func (s *Store) release(ctx context.Context, leases []store.Lease) error {
 	agents, names, nodes, epochs := make([]string, n), make([]string, n), make([]string, n), make([]int64, n)
 	for i, l := range leases {
 		agents[i], names[i], nodes[i], epochs[i] = l.Agent, l.ID, l.Node, l.Epoch
+		s.ids.unfollow(l.Address) // before it can be given to this process again
 	}
 	var freed []int64
 	err := s.call(ctx, s.rewriting(), func(ctx context.Context, c *pgx.Conn) error {

@@ -36,10 +36,10 @@ func (s *Store) Heads(ctx context.Context, addrs []store.Address) ([]int64, erro
 }
 
 const ownedBySQL = `
-SELECT agent, name, epoch, head FROM @.instances
+SELECT id, agent, name, epoch, head FROM @.instances
 WHERE owner = $1::text AND ready_at IS NOT NULL AND (agent, name) > ($2::text, $3::text) ORDER BY agent, name LIMIT $4::bigint`
 
-// Owned implements [store.Sharer].
+// Owned implements [store.Sharer]. It also makes this process hear of the instances.
 func (s *Store) Owned(ctx context.Context, node string, after store.Address, limit int) ([]store.Owned, error) {
 	if !storable(node, after.Agent, after.ID) || node == "" {
 		return nil, s.closedOr(ctx, nil)
@@ -47,7 +47,11 @@ func (s *Store) Owned(ctx context.Context, node string, after store.Address, lim
 	var owned []store.Owned
 	err := s.rows(ctx, func() { owned = nil }, func(r pgx.Rows) error {
 		o := store.Owned{Lease: store.Lease{Node: node}}
-		err := r.Scan(&o.Agent, &o.ID, &o.Epoch, &o.Head)
+		var id int64
+		err := r.Scan(&id, &o.Agent, &o.ID, &o.Epoch, &o.Head)
+		if err == nil {
+			s.ids.follow(id, o.Address)
+		}
 		owned = append(owned, o)
 		return err
 	}, s.sql.ownedBy, node, after.Agent, after.ID, max(limit, 0))
