@@ -513,6 +513,21 @@ var faults = []fault{
 		in:   "./internal/engine", tests: "TestRepairWhileItIsSetAside",
 	},
 	{
+		name: "faults over settled messages count against the next",
+		file: "internal/engine/driver.go",
+		old:  "			failures, faults, damages = 0, 0, 0\n",
+		new:  "			damages = 0\n",
+		in:   "./internal/engine", tests: "TestFaultsDoNotAddUp",
+	},
+	{
+		name: "what is given back waits for the checkpoints of others",
+		file: "internal/engine/handover.go",
+		old:  "		case e.worthLast(s, m), len(s.saving) > 0: // it would be fenced\n",
+		new:  "		case m != nil:\n",
+		more: [][2]string{{"len(leases) == handOverPage || ", "len(leases) > 1000*handOverPage || "}},
+		in:   "./internal/engine", tests: "TestGivenBackWithoutWaitingForCheckpoints",
+	},
+	{
 		name: "an abort that nobody was told of is not noticed with the next append",
 		file: "internal/engine/commit.go",
 		old:  "	d.idle = 0\n	d.noticeAbort()\n",
