@@ -35,3 +35,17 @@ func TestServer(t *testing.T) {
 		}
 	}
 }
+
+func TestStandby(t *testing.T) {
+	s := pgtest.Start(t)
+	for _, want := range []bool{false, true, false} {
+		if got := pgtest.Value[bool](t, s.URL, "SELECT pg_is_in_recovery()"); got != want {
+			t.Errorf("the server is a standby: %v, want %v", got, want)
+		}
+		if !want {
+			s.Demote(t)
+		} else {
+			s.Promote(t)
+		}
+	}
+}

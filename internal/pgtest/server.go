@@ -159,6 +159,25 @@ func (s *Server) Break(t testing.TB) { s.end(t, syscall.SIGQUIT) }
 // Kill ends the server as kill -9 does. Its children end by themselves, soon after.
 func (s *Server) Kill(t testing.TB) { s.end(t, syscall.SIGKILL) }
 
+// Demote makes the server a standby, which answers reads and takes no writes. As with
+// any server, that ends all connections.
+func (s *Server) Demote(t testing.TB) {
+	t.Helper()
+	s.Stop(t)
+	if err := os.WriteFile(filepath.Join(s.dir, "standby.signal"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s.Start(t)
+}
+
+// Promote makes the server take writes again.
+func (s *Server) Promote(t testing.TB) {
+	t.Helper()
+	if !Value[bool](t, s.URL, "SELECT pg_promote()") {
+		t.Fatal("the standby was not promoted in time")
+	}
+}
+
 func (s *Server) end(t testing.TB, sig syscall.Signal) {
 	t.Helper()
 	if s.cmd == nil {

@@ -64,10 +64,7 @@ func config(connString string, o Options) (*pgxpool.Config, error) {
 		cfg.MaxConnLifetime, cfg.MaxConnLifetimeJitter = 10*time.Minute, time.Minute
 	}
 	cfg.PingTimeout = o.Timeout / 5 // a pooled connection may be dead
-	if len(c.Fallbacks) > 0 && c.ValidateConnect == nil {
-		// Of several hosts, the one that takes writes.
-		c.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
-	}
+	c.ValidateConnect = writable(c.ValidateConnect)
 	c.OnNotice = func(pc *pgconn.PgConn, n *pgconn.Notice) { noticed(pc, n, o.Log) }
 	setUp := min(c.ConnectTimeout, o.Timeout)
 	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
@@ -78,6 +75,41 @@ func config(connString string, o Options) (*pgxpool.Config, error) {
 		return dialectOf(conn).settle(ctx, conn, o)
 	}
 	return cfg, nil
+}
+
+// errReadOnly is of a server that answers reads, but perhaps with what has been.
+var errReadOnly = errors.New("the server takes no writes: it is a standby, or default_transaction_read_only is on for this role or database; connect to the primary")
+
+// writable makes sure of each new connection that it leads to a server that takes
+// writes: of several hosts, or addresses of one name, and after another server has
+// taken the place of the one that was behind a name. also is what the URL demands.
+func writable(also pgconn.ValidateConnectFunc) pgconn.ValidateConnectFunc {
+	return func(ctx context.Context, pc *pgconn.PgConn) error {
+		if also != nil {
+			if err := also(ctx, pc); err != nil {
+				return err
+			}
+		}
+		err := pgconn.ValidateConnectTargetSessionAttrsReadWrite(ctx, pc)
+		if errors.Is(err, pgconn.ErrReadOnlyConnection) {
+			return errReadOnly
+		}
+		pc.CustomData()[closedBefore] = pc.ParameterStatus(closedToWrites)
+		return err
+	}
+}
+
+// closedToWrites is the setting by which an operator closes a server to writes, when
+// another one takes its place. PostgreSQL 14 and later report it when it changes.
+const closedToWrites = "default_transaction_read_only"
+
+// closedBefore is where a connection keeps what that was in the beginning. It is not
+// believed if the connection could write: a pooler may report what has been.
+const closedBefore = "closed to writes"
+
+// closed reports whether the server of a connection has been closed to writes since.
+func closed(pc *pgconn.PgConn) bool {
+	return pc.ParameterStatus(closedToWrites) == "on" && pc.CustomData()[closedBefore] != "on"
 }
 
 // warned is where a connection keeps a warning of the server.

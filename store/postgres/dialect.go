@@ -41,7 +41,6 @@ func (d dialect) settle(ctx context.Context, c *pgx.Conn, o Options) error {
 	} else {
 		set = append(set,
 			"SET default_transaction_isolation = 'read committed'",
-			"SET default_transaction_read_only = off",
 			"SET jit = off", // it takes longer than any statement of ours
 			// Every statement looks up a few rows by keys, which one plan does
 			// best whatever the values are, and to make a plan takes longer than to
@@ -66,20 +65,15 @@ func (d dialect) check(ctx context.Context, c *pgx.Conn, o Options) error {
 	if d.cockroach {
 		return nil
 	}
-	var encoding, fsync, commit string
-	var standby bool
+	var encoding, fsync string
 	err := ask(ctx, o, func(ctx context.Context) error {
-		return answer(c.QueryRow(ctx, `SELECT current_setting('server_encoding'), current_setting('fsync'),
-			(SELECT setting FROM pg_settings WHERE name = 'synchronous_commit'), pg_is_in_recovery()`).
-			Scan(&encoding, &fsync, &commit, &standby))
+		return answer(c.QueryRow(ctx, `SELECT current_setting('server_encoding'), current_setting('fsync')`).Scan(&encoding, &fsync))
 	})
 	switch {
 	case err != nil:
 		return err
 	case encoding != "UTF8":
 		return fmt.Errorf("%w: the database's encoding is %s, want UTF8; create one with ENCODING 'UTF8' TEMPLATE template0", store.ErrFormat, encoding)
-	case standby:
-		return fmt.Errorf("%w: the server is a standby, which takes no writes; connect to the primary", store.ErrUnavailable)
 	}
 	if fsync != "on" {
 		o.Log.WarnContext(ctx, "PostgreSQL runs with fsync off: what was acknowledged may be lost, and the database damaged, when its machine fails")
@@ -94,7 +88,7 @@ func (d dialect) transaction() pgx.TxOptions {
 	if d.cockroach {
 		return pgx.TxOptions{} // serializable, which does as well
 	}
-	return pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}
+	return pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
 }
 
 // lockFormat makes this transaction the only one that changes the format of a

@@ -95,15 +95,20 @@ func (s *Store) attempt(ctx context.Context, m manner, late time.Time, fn func(c
 	defer c.Release()
 	running, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.patience)
 	defer cancel()
-	delete(c.Conn().PgConn().CustomData(), warned)
+	pc := c.Conn().PgConn()
+	delete(pc.CustomData(), warned)
 	err = fn(running, c.Conn())
-	if w, ok := c.Conn().PgConn().CustomData()[warned]; ok && err == nil && !m.repeat {
+	if w, ok := pc.CustomData()[warned]; ok && err == nil && !m.repeat {
 		err = fmt.Errorf("%w: %w: a write has ended with a warning: %v", ErrNoAnswer, store.ErrUnavailable, w)
 	}
-	if code(err) == codeReadOnly {
+	over := closed(pc)
+	if over || code(err) == codeReadOnly {
 		// The server was the primary once. Another connection leads to the one
 		// that is it now.
 		_ = c.Conn().Close(running)
+	}
+	if over && !m.writes { // whatever the answer is, it may be of what has been
+		return true, true, unreached(errReadOnly)
 	}
 	return true, again(err) || m.repeat && errors.Is(err, ErrNoAnswer), err
 }

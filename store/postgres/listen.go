@@ -177,7 +177,13 @@ func (s *Store) probe(ctx context.Context, c *pgx.Conn) error {
 	s.signals.greet()
 	probing, cancel := context.WithTimeout(ctx, s.opts.Timeout)
 	defer cancel()
-	return answer(c.Ping(probing))
+	if err := answer(c.Ping(probing)); err != nil {
+		return err
+	}
+	if closed(c.PgConn()) { // nobody says anything there any more
+		return errReadOnly
+	}
+	return nil
 }
 
 // tell hands on what was heard. It asks the database nothing: what it does not know
