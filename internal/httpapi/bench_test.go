@@ -2,11 +2,14 @@ package httpapi_test
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/flue-go/flue/internal/httpapi"
 	"github.com/flue-go/flue/wire"
@@ -31,6 +34,9 @@ type nowhere struct {
 func (w *nowhere) Header() http.Header { return w.header }
 func (w *nowhere) WriteHeader(int)     {}
 func (w *nowhere) Flush()              {}
+
+func (w *nowhere) SetWriteDeadline(time.Time) error { return nil }
+
 func (w *nowhere) Write(b []byte) (int, error) {
 	w.bytes += int64(len(b))
 	return len(b), nil
@@ -46,6 +52,31 @@ func BenchmarkUpdates(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		h.ServeHTTP(&nowhere{header: http.Header{}}, r)
+	}
+}
+
+// Replies over a connection that is kept, as clients see them.
+func BenchmarkReply(b *testing.B) {
+	for _, n := range []int{1, 100, 5000} { // less than one piece, and several
+		page := strings.TrimSuffix(strings.Repeat(benchChunk+",", n), ",")
+		b.Run(fmt.Sprintf("%dKiB", len(page)>>10), func(b *testing.B) {
+			srv := httptest.NewServer(mounted(httpapi.Config{Backend: &still{page: httpapi.Updates{Incarnation: "inc_1", Chunks: []byte(page), Next: 99, UpToDate: true}}}))
+			defer srv.Close()
+			client, target := srv.Client(), srv.URL+"/agents/chat/c?view=updates&offset=-1"
+			buf := make([]byte, 64<<10)
+			b.SetBytes(int64(len(page)))
+			b.ReportAllocs()
+			for b.Loop() {
+				resp, err := client.Get(target)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if _, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, resp.Body, buf); err != nil {
+					b.Fatal(err)
+				}
+				_ = resp.Body.Close()
+			}
+		})
 	}
 }
 

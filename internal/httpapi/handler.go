@@ -46,9 +46,10 @@ type Config struct {
 	// looking dead to what is between it and its reader. Default: 15 s.
 	Heartbeat time.Duration
 
-	// WriteTimeout bounds each single write to a stream or a waiting reader,
-	// so that a reader that has stopped reading is dropped. It takes the place
-	// of the server's own WriteTimeout for these. Default: 30 s.
+	// WriteTimeout bounds the time that a reader takes for each 64 KiB of a
+	// response, so that one that has stopped reading is dropped, and one that is
+	// slow is not. From the first byte of a response on it takes the place of the
+	// server's own WriteTimeout. It must be longer than Heartbeat. Default: 30 s.
 	WriteTimeout time.Duration
 }
 
@@ -97,7 +98,7 @@ func (h *Handler) Close() { h.drains.close() }
 
 // ServeHTTP serves one request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x := &exchange{h: h, w: w, r: r}
+	x := &exchange{h: h, w: w, r: r, control: http.NewResponseController(w)}
 	defer x.recover()
 	x.route()
 }
@@ -109,6 +110,9 @@ type exchange struct {
 	r         *http.Request
 	id        string // of the conversation
 	committed bool   // the status has been written
+
+	control *http.ResponseController // of w
+	room    int                      // bytes that may still be written before the deadline
 }
 
 func (x *exchange) route() {

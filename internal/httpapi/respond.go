@@ -24,6 +24,7 @@ func secure(h http.Header) {
 // reply writes a whole response. The body of an answer to HEAD is left out.
 func (x *exchange) reply(status int, body ...[]byte) {
 	x.committed = true
+	x.bound()
 	if x.r.Method == http.MethodHead {
 		x.w.WriteHeader(status)
 		return
@@ -35,7 +36,7 @@ func (x *exchange) reply(status int, body ...[]byte) {
 	x.w.Header().Set("Content-Length", strconv.Itoa(n))
 	x.w.WriteHeader(status)
 	for _, b := range body {
-		if _, err := x.w.Write(b); err != nil {
+		if err := x.write(b); err != nil {
 			return // the client has gone
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/flue-go/flue/internal/httpapi"
+	"github.com/flue-go/flue/wire"
 )
 
 // A pipeListener accepts connections that live in memory, so that a real
@@ -192,7 +193,7 @@ func TestDeadlinesEndWithTheResponse(t *testing.T) {
 				}
 				br := bufio.NewReader(c)
 				time.AfterFunc(10*time.Second, api.Close)
-				for range 2 {
+				for range 3 {
 					resp, err := http.ReadResponse(br, nil)
 					if err != nil {
 						t.Fatal(err)
@@ -210,21 +211,140 @@ func TestDeadlinesEndWithTheResponse(t *testing.T) {
 	}
 }
 
-// A reader that has stopped reading must not be served for ever.
+// long makes a conversation whose text is of n bytes and has a file of as many,
+// and is the path to it. The head is batch 9.
+func long(t *testing.T, f *fake, n int) string {
+	t.Helper()
+	post(t, mounted(httpapi.Config{Backend: f}), "/agents/chat/s", strings.Repeat("x", n)+" @text=1")
+	f.conversations["s"].files["big"] = wire.File{MediaType: "image/png", Data: make([]byte, n)}
+	return "/agents/chat/s"
+}
+
+// Every kind of response of some length, by its path below a conversation.
+var longReads = []string{
+	"", "/attachments/big", "?view=updates&offset=-1", "?view=updates&live=long-poll&offset=-1", "?view=updates&live=sse&offset=-1",
+}
+
+// A reader that has stopped reading must not be served for ever, by a server
+// that has no timeout for it either.
 func TestStuckReaderIsDropped(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		_, l := serve(t, f, httpapi.Config{WriteTimeout: 10 * time.Second})
-		post(t, mounted(httpapi.Config{Backend: f}), "/agents/chat/s", "x @text=1000")
-		c := l.dial()
-		get(t, c, "/agents/chat/s?view=updates&offset=-1&live=sse") // reads the headers and a little more
-		time.Sleep(11 * time.Second)
-		synctest.Wait()
-		_ = c.SetReadDeadline(time.Now().Add(time.Second))
-		if _, err := io.Copy(io.Discard, c); err != nil {
-			t.Errorf("the connection of a stuck reader is still open: %v", err)
+	reads := append([]string{"/abort", "?view=updates&live=long-poll&offset=0000000000000000_0000000000000009"}, longReads...)
+	for _, method := range []string{"GET", "HEAD"} {
+		for _, read := range reads { // some of them give errors
+			t.Run(method+read, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					f := newFake()
+					c := httpapi.Config{Backend: f, WriteTimeout: 10 * time.Second, Logger: slog.New(slog.DiscardHandler)}
+					l := start(t, &http.Server{Handler: mounted(c), ReadHeaderTimeout: time.Minute})
+					conn := l.dial()
+					if _, err := fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: h\r\n\r\n", method, long(t, f, 1<<20)+read); err != nil {
+						t.Fatal(err)
+					}
+					if strings.HasSuffix(read, "9") {
+						time.Sleep(30 * time.Second)
+					}
+					time.Sleep(11 * time.Second)
+					synctest.Wait()
+					_ = conn.SetReadDeadline(time.Now().Add(time.Second))
+					if _, err := io.Copy(io.Discard, conn); err != nil {
+						t.Errorf("the connection of a stuck reader is still open: %v", err)
+					}
+				})
+			})
 		}
-	})
+	}
+}
+
+// slowly reads 16 KiB each second to the end.
+func slowly(r io.Reader) (read int64, err error) {
+	for {
+		time.Sleep(time.Second)
+		n, err := io.CopyN(io.Discard, r, 16<<10)
+		read += n
+		if err == io.EOF {
+			return read, nil
+		}
+		if err != nil {
+			return read, err
+		}
+	}
+}
+
+// A reader that is slow, but reads, must get what it asked for. If it were cut
+// off in the middle, it would ask for the same again, for ever.
+func TestSlowReaderIsServed(t *testing.T) {
+	const size = 5 << 20 // more than a client takes over HTTP/2 without reading
+	for _, http2 := range []bool{false, true} {
+		for _, read := range longReads {
+			t.Run(fmt.Sprintf("HTTP2=%v%s", http2, read), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					f := newFake()
+					srv, l := serve(t, f, httpapi.Config{WriteTimeout: 10 * time.Second, Heartbeat: 5 * time.Second})
+					transport := &http.Transport{
+						DialContext: func(context.Context, string, string) (net.Conn, error) { return l.dial(), nil },
+						Protocols:   new(http.Protocols),
+					}
+					transport.Protocols.SetHTTP1(!http2)
+					transport.Protocols.SetUnencryptedHTTP2(http2)
+					defer transport.CloseIdleConnections()
+					target := "http://h" + long(t, f, size) + read
+					resp, err := (&http.Client{Transport: transport}).Get(target)
+					if err != nil {
+						t.Fatal(err)
+					}
+					ended := make(chan error)
+					time.AfterFunc(10*time.Minute, func() { ended <- srv.Shutdown(context.Background()) }) // ends streams
+					n, err := slowly(resp.Body)
+					if n < size || err != nil {
+						t.Errorf("read %d bytes of more than %d: %v", n, size, err)
+					}
+					_ = resp.Body.Close()
+					if err := <-ended; err != nil {
+						t.Error(err)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A reader that has stopped reading one of the streams of a connection must not
+// hold that one up for ever.
+func TestStuckReaderOfHTTP2IsDropped(t *testing.T) {
+	for _, read := range longReads {
+		t.Run(read, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake()
+				h := mounted(httpapi.Config{Backend: f, WriteTimeout: 10 * time.Second, Logger: slog.New(slog.DiscardHandler)})
+				target := "http://h" + long(t, f, 5<<20) + read
+				done := make(chan struct{})
+				srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					defer close(done)
+					h.ServeHTTP(w, r)
+				}), ReadHeaderTimeout: time.Minute, Protocols: new(http.Protocols)}
+				srv.Protocols.SetUnencryptedHTTP2(true)
+				l := start(t, srv)
+				transport := &http.Transport{
+					DialContext: func(context.Context, string, string) (net.Conn, error) { return l.dial(), nil },
+					Protocols:   new(http.Protocols),
+				}
+				transport.Protocols.SetUnencryptedHTTP2(true)
+				defer transport.CloseIdleConnections()
+				resp, err := (&http.Client{Transport: transport}).Get(target)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = resp.Body.Close() }()
+				time.Sleep(11 * time.Second)
+				synctest.Wait()
+				select {
+				case <-done:
+				default:
+					t.Error("the response to a stuck reader goes on")
+				}
+			})
+		})
+	}
 }
 
 // A server that shuts down must not be held up by its readers.

@@ -26,8 +26,8 @@ func (x *exchange) stream(after wire.Offset, first Updates) {
 
 	ctx, cancel := x.waiting()
 	defer cancel()
-	s := &stream{x: x, deadlines: x.deadlines(), offset: after, incarnation: first.Incarnation}
-	s.clear()
+	x.unbound()
+	s := &stream{x: x, offset: after, incarnation: first.Incarnation}
 	if err := s.run(ctx, first); err != nil && ctx.Err() == nil {
 		x.internal("conversation stream ended", slog.Any("error", err))
 	}
@@ -51,7 +51,6 @@ func canFlush(w http.ResponseWriter) bool {
 
 // A stream is one reader of server-sent events.
 type stream struct {
-	deadlines
 	x           *exchange
 	offset      wire.Offset // up to which everything has been sent
 	incarnation string
@@ -150,7 +149,7 @@ func (s *stream) keepAlive(now time.Time) {
 }
 
 // cycle sends what one read gave. Both of its events, and on the first time
-// the checkpoint before them, go out in one write.
+// the checkpoint before them, go out in one flush.
 func (s *stream) cycle(u Updates) {
 	if len(u.Chunks) > 0 {
 		s.buf = append(s.buf, "event: data\ndata:["...)
@@ -175,10 +174,10 @@ func (s *stream) appendControl(upToDate bool) {
 
 // flush sends the buffered events.
 func (s *stream) flush() {
-	s.next()
-	_, err := s.x.w.Write(s.buf)
+	s.x.bound()
+	err := s.x.write(s.buf)
 	if err == nil {
-		err = s.rc.Flush()
+		err = s.x.control.Flush()
 	}
 	s.gone = err != nil
 	s.buf = s.buf[:0]

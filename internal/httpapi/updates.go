@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"net/url"
-	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -90,8 +89,7 @@ func appendCheckpoint(b []byte, incarnation string) []byte {
 // longPoll waits for a batch after the offset, which is the head's, and sends
 // what there is then. If nothing comes in time it sends none, as it is.
 func (x *exchange) longPoll(after wire.Offset, none Updates) {
-	d := x.deadlines()
-	d.clear()
+	x.unbound()
 	ctx, cancel := x.waiting()
 	defer cancel()
 	window, stop := context.WithTimeout(ctx, x.h.LongPoll)
@@ -99,7 +97,6 @@ func (x *exchange) longPoll(after wire.Offset, none Updates) {
 	ended := window.Err() != nil
 	stop()
 
-	d.next()
 	switch {
 	case x.r.Context().Err() != nil:
 		x.fail(x.r.Context().Err())
@@ -115,28 +112,4 @@ func (x *exchange) longPoll(after wire.Offset, none Updates) {
 		}
 		x.page(u)
 	}
-}
-
-// deadlines governs how long each write of a response that waits may take. The
-// server's own timeout is meant for responses that do not wait.
-type deadlines struct {
-	rc  *http.ResponseController
-	max time.Duration
-}
-
-func (x *exchange) deadlines() deadlines {
-	return deadlines{rc: http.NewResponseController(x.w), max: x.h.WriteTimeout}
-}
-
-// clear takes the server's deadline away, which over HTTP/2 ends even a response
-// that is not writing. Ours needs no clearing: the server does that when the
-// response is complete.
-func (d deadlines) clear() {
-	_ = d.rc.SetWriteDeadline(time.Time{})
-}
-
-// next gives the coming write its time. Writers that have no deadlines, such
-// as those of tests, do without.
-func (d deadlines) next() {
-	_ = d.rc.SetWriteDeadline(time.Now().Add(d.max))
 }
