@@ -48,8 +48,8 @@ type Config struct {
 
 	// WriteTimeout bounds the time that a reader takes for each 64 KiB of a
 	// response, so that one that has stopped reading is dropped, and one that is
-	// slow is not. From the first byte of a response on it takes the place of the
-	// server's own WriteTimeout. It must be longer than Heartbeat. Default: 30 s.
+	// slow is not. It takes the place of the server's own WriteTimeout. It must be
+	// longer than Heartbeat. Default: 30 s.
 	WriteTimeout time.Duration
 }
 
@@ -100,6 +100,7 @@ func (h *Handler) Close() { h.drains.close() }
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := &exchange{h: h, w: w, r: r, control: http.NewResponseController(w)}
 	defer x.recover()
+	h.drains.meet(r)
 	x.route()
 }
 

@@ -273,8 +273,11 @@ func slowly(r io.Reader) (read int64, err error) {
 // A reader that is slow, but reads, must get what it asked for. If it were cut
 // off in the middle, it would ask for the same again, for ever.
 func TestSlowReaderIsServed(t *testing.T) {
-	const size = 5 << 20 // more than a client takes over HTTP/2 without reading
 	for _, http2 := range []bool{false, true} {
+		size := 1 << 20
+		if http2 {
+			size = 5 << 20 // a client takes 4 MiB without reading
+		}
 		for _, read := range longReads {
 			t.Run(fmt.Sprintf("HTTP2=%v%s", http2, read), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -295,7 +298,7 @@ func TestSlowReaderIsServed(t *testing.T) {
 					ended := make(chan error)
 					time.AfterFunc(10*time.Minute, func() { ended <- srv.Shutdown(context.Background()) }) // ends streams
 					n, err := slowly(resp.Body)
-					if n < size || err != nil {
+					if n < int64(size) || err != nil {
 						t.Errorf("read %d bytes of more than %d: %v", n, size, err)
 					}
 					_ = resp.Body.Close()
@@ -384,6 +387,60 @@ func TestShutdownEndsWaitingReads(t *testing.T) {
 			t.Errorf("the waiting read got %d", got)
 		}
 	})
+}
+
+// A read that begins to wait when the server has told all that wait to stop must
+// not wait.
+func TestShutdownEndsReadsThatComeToWait(t *testing.T) {
+	for _, before := range []string{"no other request", "another stream"} {
+		for _, live := range []string{"sse", "long-poll"} {
+			t.Run(live+" after "+before, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					f := newFake()
+					srv, l := serve(t, f, httpapi.Config{})
+					post(t, mounted(httpapi.Config{Backend: f}), "/agents/chat/s", "x @text=1")
+					if before == "another stream" {
+						c := l.dial()
+						get(t, c, "/agents/chat/s?view=updates&offset=-1&live=sse")
+						_ = c.Close()
+						synctest.Wait()
+					}
+					reading := make(chan struct{})
+					f.before = func(method string) error {
+						if method == "Updates" {
+							<-reading
+						}
+						return nil
+					}
+					read := make(chan error, 1)
+					go func() {
+						c := l.dial()
+						_, _ = fmt.Fprintf(c, "GET /agents/chat/s?view=updates&offset=0000000000000000_0000000000000009&live=%s HTTP/1.1\r\nHost: h\r\n\r\n", live)
+						resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+						if err == nil {
+							_, err = io.Copy(io.Discard, resp.Body)
+						}
+						read <- err
+					}()
+					synctest.Wait()
+
+					ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+					defer cancel()
+					down := make(chan error, 1)
+					go func() { down <- srv.Shutdown(ctx) }()
+					synctest.Wait()
+					close(reading)
+					if err := <-down; err != nil {
+						t.Errorf("Shutdown: %v", err)
+						_ = srv.Close()
+					}
+					if err := <-read; err != nil {
+						t.Errorf("the read was cut off: %v", err)
+					}
+				})
+			})
+		}
+	}
 }
 
 // A client that leaves must free what it waited for.
