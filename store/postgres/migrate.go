@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	mathrand "math/rand/v2"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -157,37 +159,86 @@ func migrate(ctx context.Context, c *pgx.Conn, o Options) (from int, err error) 
 			return from, f.newer()
 		case f.version == formatVersion:
 			if err := add(ctx, c, o.Schema); err != nil { // it is slower without
-				o.Log.Warn("the tables are of the right format, but lack an addition", "error", err)
+				o.Log.Warn("the tables are of the right format, but lack an addition, which the next migration makes", "error", err)
 			}
 			return from, nil
 		}
-		err = step(ctx, c, o.Schema)
-		if err != nil && code(err) != codeSerialization {
+		if err := insist(ctx, func() error { return step(ctx, c, o.Schema) }); err != nil {
 			return from, fmt.Errorf("bring schema %q from format %d to %d: %w", o.Schema, f.version, f.version+1, err)
 		}
+	}
+}
+
+// How often a change is tried that others are in the way of, and how long it waits
+// before it is tried again.
+const (
+	insistTries = 8
+	insistFirst = 50 * time.Millisecond
+	insistMost  = time.Second
+)
+
+// insist tries a change again that others were in the way of.
+func insist(ctx context.Context, change func() error) error {
+	wait := insistFirst
+	for tries := 1; ; tries++ {
+		err := change()
+		switch code(err) {
+		case codeSerialization, codeDeadlock, codeLockTimeout:
+		default:
+			return err
+		}
+		if tries == insistTries {
+			return fmt.Errorf("others were in the way %d times: %w", tries, err)
+		}
+		select {
+		case <-time.After(wait/2 + mathrand.N(wait)):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		wait = min(2*wait, insistMost)
 	}
 }
 
 // add makes the additions that are missing.
 func add(ctx context.Context, c *pgx.Conn, schema string) error {
 	for _, a := range additions {
-		var there bool
-		err := c.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-			WHERE n.nspname = $1::text AND c.relname = $2::text)`, schema, a.index).Scan(&there)
-		if err == nil && !there {
-			err = change(ctx, c, schema, func(pgx.Tx) ([]string, error) { return a.statements, nil })
+		missing, err := a.missing(ctx, c, schema)
+		if err == nil && missing {
+			err = insist(ctx, func() error { return a.make(ctx, c, schema) })
 		}
 		if err != nil {
-			return fmt.Errorf("add %s to schema %q: %w", a.index, schema, err)
+			return fmt.Errorf("%s of schema %q: %w", a.index, schema, err)
 		}
 	}
 	return nil
 }
 
+func (a addition) missing(ctx context.Context, q querier, schema string) (bool, error) {
+	var there bool
+	err := q.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+		WHERE n.nspname = $1::text AND c.relname = $2::text)`, schema, a.index).Scan(&there)
+	return there == a.drop, err
+}
+
+// gentle is how long an addition waits for the lock of a table. All that comes after it
+// and needs the table waits with it, so somebody who reads for long, such as a backup,
+// must not keep it waiting.
+const gentle = 500 * time.Millisecond
+
+func (a addition) make(ctx context.Context, c *pgx.Conn, schema string) error {
+	return change(ctx, c, schema, gentle, func(tx pgx.Tx) ([]string, error) {
+		missing, err := a.missing(ctx, tx, schema) // or somebody else has made it meanwhile
+		if err != nil || !missing {
+			return nil, err
+		}
+		return []string{a.statement}, nil
+	})
+}
+
 // step does the next step of a migration, if somebody else has not done all.
 func step(ctx context.Context, c *pgx.Conn, schema string) error {
 	d := dialectOf(c)
-	return change(ctx, c, schema, func(tx pgx.Tx) ([]string, error) {
+	return change(ctx, c, schema, 0, func(tx pgx.Tx) ([]string, error) {
 		f, err := readFormat(ctx, tx, schema)
 		if err != nil || f.version >= formatVersion {
 			return nil, err
@@ -208,8 +259,8 @@ func step(ctx context.Context, c *pgx.Conn, schema string) error {
 }
 
 // change runs statements in one transaction, which is the only one that changes the
-// schema, and has no bound in time.
-func change(ctx context.Context, c *pgx.Conn, schema string, statements func(tx pgx.Tx) ([]string, error)) error {
+// schema. Its time has no bound, but its waits for locks of tables may have one.
+func change(ctx context.Context, c *pgx.Conn, schema string, lock time.Duration, statements func(tx pgx.Tx) ([]string, error)) error {
 	tx, err := c.BeginTx(ctx, dialectOf(c).transaction())
 	if err != nil {
 		return err
@@ -225,6 +276,9 @@ func change(ctx context.Context, c *pgx.Conn, schema string, statements func(tx 
 	}
 	all, err := statements(tx)
 	if err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, fmt.Sprintf(`SET LOCAL lock_timeout = %d`, lock.Milliseconds())); err != nil {
 		return err
 	}
 	for _, st := range all {

@@ -1,11 +1,16 @@
 package postgres_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/flue-go/flue/internal/pgtest"
 	"github.com/flue-go/flue/store"
@@ -194,6 +199,20 @@ func TestRoleWithoutRights(t *testing.T) {
 	}
 }
 
+// age makes the tables of a store as they were before anything was added to them.
+func age(t *testing.T, server string) {
+	t.Helper()
+	pgtest.Exec(t, server, `DROP INDEX flue.instances_ready`,
+		`CREATE INDEX instances_work ON flue.instances (owner, ready_at, id) WHERE ready_at IS NOT NULL`)
+}
+
+// added reports whether all has been added.
+func added(t *testing.T, server string) bool {
+	t.Helper()
+	c := contents(t, server, "flue")
+	return strings.Contains(c, "instances_ready") && !strings.Contains(c, "instances_work")
+}
+
 // What has come to the tables of a format is added to older ones when they are
 // migrated, and once.
 func TestAdditions(t *testing.T) {
@@ -201,8 +220,7 @@ func TestAdditions(t *testing.T) {
 	s := open(t, server, "flue")
 	admit(t, s, admission(addr, "s1"))
 	closeStore(t, s)
-	pgtest.Exec(t, server, `DROP INDEX flue.instances_ready`,
-		`CREATE INDEX instances_work ON flue.instances (owner, ready_at, id) WHERE ready_at IS NOT NULL`)
+	age(t, server)
 	s, err := postgres.Open(t.Context(), server, postgres.Options{}) // it can do without
 	if err != nil {
 		t.Fatal(err)
@@ -219,7 +237,182 @@ func TestAdditions(t *testing.T) {
 		}
 		all = append(all, contents(t, server, "flue"))
 	}
-	if !strings.Contains(all[0], "instances_ready") || strings.Contains(all[0], "instances_work") || all[0] != all[1] {
+	if !added(t, server) || all[0] != all[1] {
 		t.Errorf("the schema is %q, then %q", all[0], all[1])
+	}
+}
+
+// Processes that migrate at the same time add what is missing while others work, and
+// nobody is in anybody's way for long.
+func TestAdditionsDuringWork(t *testing.T) {
+	server := pgtest.Database(t)
+	s := open(t, server, "flue")
+	renew(t, s, "n1")
+	for range many(10) {
+		age(t, server)
+		working, enough := context.WithCancel(t.Context())
+		var work sync.WaitGroup
+		for i := range 8 {
+			work.Go(func() {
+				for n := 0; working.Err() == nil; n++ {
+					a := admission(other(i), pgtest.Name())
+					a.Node = "n1"
+					began := time.Now()
+					admit(t, s, a)
+					l := take(t, s, "n1", a.Address)
+					appendTo(t, s, l, "work", settled(a.Submission))
+					if took := time.Since(began); took > 5*time.Second {
+						t.Errorf("a message took %v", took)
+					}
+				}
+			})
+		}
+		concurrently(4, func(int) {
+			if _, _, err := postgres.Migrate(t.Context(), server, postgres.Options{}); err != nil {
+				t.Error(err)
+			}
+		})
+		enough()
+		work.Wait()
+		if !added(t, server) {
+			t.Fatalf("the schema is %s", contents(t, server, "flue"))
+		}
+	}
+}
+
+// transaction begins a transaction on a connection of its own.
+func transaction(t *testing.T, server string) pgx.Tx {
+	t.Helper()
+	c, err := pgx.Connect(t.Context(), server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close(context.WithoutCancel(t.Context())) })
+	tx, err := c.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tx
+}
+
+func execute(t *testing.T, tx pgx.Tx, sql string) {
+	t.Helper()
+	if _, err := tx.Exec(t.Context(), sql); err != nil {
+		t.Errorf("%s: %v", sql, err)
+	}
+}
+
+// Who has read a table and goes on to write to it does not meet a migration that has
+// the one lock and waits for the other.
+func TestAdditionsMeetAWriter(t *testing.T) {
+	server := pgtest.Database(t)
+	closeStore(t, open(t, server, "flue"))
+	age(t, server)
+	tx := transaction(t, server)
+	execute(t, tx, `SELECT count(*) FROM flue.instances`)
+	migrated := make(chan error, 1)
+	go func() {
+		_, _, err := postgres.Migrate(t.Context(), server, postgres.Options{})
+		migrated <- err
+	}()
+	waits := func() bool {
+		return pgtest.Value[bool](t, server, `SELECT EXISTS (SELECT 1 FROM pg_locks
+			WHERE NOT granted AND mode = 'AccessExclusiveLock' AND relation = 'flue.instances'::regclass)`)
+	}
+	for late := time.Now().Add(20 * time.Second); !waits(); time.Sleep(time.Millisecond) {
+		if time.Now().After(late) {
+			t.Fatal("the migration waits for nothing")
+		}
+	}
+	execute(t, tx, `UPDATE flue.instances SET head = head`)
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := <-migrated; err != nil {
+		t.Error(err)
+	}
+	if !added(t, server) {
+		t.Errorf("the schema is %s", contents(t, server, "flue"))
+	}
+}
+
+// A migration does not keep all others waiting behind somebody who reads for long. What
+// it cannot do for that is done by the next one.
+func TestAdditionsMeetABackup(t *testing.T) {
+	server := pgtest.Database(t)
+	s := open(t, server, "flue")
+	age(t, server)
+	tx := transaction(t, server)
+	execute(t, tx, `SELECT count(*) FROM flue.instances`)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if _, _, err := postgres.Migrate(t.Context(), server, postgres.Options{}); err != nil {
+			t.Error(err)
+		}
+	}()
+	for n, migrating := 0, true; migrating; n++ {
+		select {
+		case <-done:
+			migrating = false
+		default:
+		}
+		began := time.Now()
+		admit(t, s, admission(other(n), "s1"))
+		if took := time.Since(began); took > 3*time.Second {
+			t.Errorf("a message waited for %v", took)
+		}
+	}
+	if c := contents(t, server, "flue"); !strings.Contains(c, "instances_ready") {
+		t.Errorf("the schema is %s", c)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := postgres.Migrate(t.Context(), server, postgres.Options{}); err != nil || !added(t, server) {
+		t.Errorf("the schema is %s, %v", contents(t, server, "flue"), err)
+	}
+}
+
+// A migration that others were in the way of is tried again, and not without end.
+func TestMigrationIsTriedAgain(t *testing.T) {
+	for _, tt := range []struct {
+		name, code string
+		times      int
+		ok         bool
+	}{
+		{"serialization", "40001", 3, true},
+		{"deadlock", "40P01", 3, true},
+		{"always", "40P01", 1000, false},
+		{"something else", "53100", 1, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			server := pgtest.Database(t)
+			// What a sequence has given out stays so when a transaction is rolled back.
+			pgtest.Exec(t, server, `CREATE SEQUENCE failures`,
+				fmt.Sprintf(`CREATE FUNCTION fail() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN
+					IF nextval('public.failures') <= %d THEN RAISE EXCEPTION 'a test says so' USING ERRCODE = '%s'; END IF;
+				END $$`, tt.times, tt.code),
+				`CREATE EVENT TRIGGER fail ON ddl_command_start EXECUTE FUNCTION fail()`)
+			from, to, err := postgres.Migrate(t.Context(), server, postgres.Options{})
+			if tt.ok {
+				if err != nil || from != 0 || to == 0 {
+					t.Errorf("Migrate = %d, %d, %v", from, to, err)
+				}
+				// Once more, with what is added.
+				age(t, server)
+				pgtest.Exec(t, server, `ALTER SEQUENCE failures RESTART`)
+				if _, _, err := postgres.Migrate(t.Context(), server, postgres.Options{}); err != nil || !added(t, server) {
+					t.Errorf("the schema is %s, %v", contents(t, server, "flue"), err)
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), "a test says so") {
+				t.Errorf("Migrate = %d, %d, %v", from, to, err)
+			}
+			if n := pgtest.Value[int](t, server, `SELECT last_value FROM failures`); tt.times == 1 && n != 1 || n > 20 {
+				t.Errorf("it was tried %d times", n)
+			}
+		})
 	}
 }

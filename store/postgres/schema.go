@@ -101,21 +101,23 @@ var migrations = [...]migration{
 	},
 }
 
-// An addition is what the tables of the present format have not always had and older
-// programs can live with. Whoever migrates makes it where it is missing.
+// An addition is what the tables of the present format have not always had, or had,
+// and older programs can live with. Whoever migrates makes it where it is missing, while
+// those programs run: in a transaction of its own, so that none that waits for a lock has
+// another one that somebody else needs.
 type addition struct {
-	index      string // by which it is told
-	statements []string
+	index     string // by which it is told
+	drop      bool   // it is made when the index is gone
+	statement string
 }
 
+// They are made in their order: what takes the place of something comes before that goes.
 var additions = [...]addition{
 	{
-		index: "instances_ready",
-		statements: []string{
-			`CREATE INDEX IF NOT EXISTS instances_ready ON @.instances (owner, agent, ready_at, id) WHERE ready_at IS NOT NULL`,
-			`DROP INDEX IF EXISTS @.instances_work`, // which had no agents
-		},
+		index:     "instances_ready",
+		statement: `CREATE INDEX IF NOT EXISTS instances_ready ON @.instances (owner, agent, ready_at, id) WHERE ready_at IS NOT NULL`,
 	},
+	{index: "instances_work", drop: true, statement: `DROP INDEX IF EXISTS @.instances_work`}, // which had no agents
 }
 
 // in puts the schema into a statement.
