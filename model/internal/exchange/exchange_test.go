@@ -263,6 +263,35 @@ func TestCompleteDrainsForReuse(t *testing.T) {
 	})
 }
 
+// What comes after the end of an answer, byte by byte, does not hold it up.
+func TestCompleteDoesNotWaitForDrips(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := endpoint(t, func(r *http.Request) (*http.Response, error) {
+			body, w := pipe(r)
+			go func() {
+				_, err := io.WriteString(w, "data: end\n\n")
+				for err == nil {
+					time.Sleep(20 * time.Millisecond)
+					_, err = io.WriteString(w, ":")
+				}
+			}()
+			return respond(r, 200, "text/event-stream", body), nil
+		})
+		s, err := e.Open(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Next(); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		s.Complete()
+		if took := time.Since(start); took > 50*time.Millisecond {
+			t.Errorf("Complete took %v", took)
+		}
+	})
+}
+
 func TestAnswerThatIsNoStream(t *testing.T) {
 	tests := []struct {
 		name        string

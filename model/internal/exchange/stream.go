@@ -107,21 +107,22 @@ func (s *Stream) Rejected(data []byte) error {
 	return s.endpoint.failure(parseFailure(data))
 }
 
-// drainTime bounds the wait for the end of a body whose answer is complete.
+// drainTime bounds all waiting for the end of a body whose answer is complete.
 const drainTime = 50 * time.Millisecond
 
-// Close ends the call. After [Stream.Complete] it reads the few bytes that
-// close the body, so that the connection can carry the next call.
+// Close ends the call.
 func (s *Stream) Close() { s.release(false) }
 
-// Complete is Close for an answer that was received whole.
+// Complete is Close for an answer that was received whole. It reads the few bytes
+// that close the body, so that the connection can carry the next call.
 func (s *Stream) Complete() { s.release(true) }
 
 func (s *Stream) release(drain bool) {
 	if s.body != nil {
 		if drain && s.err == nil {
-			s.Hurry(drainTime)
+			timer := time.AfterFunc(drainTime, func() { s.cancel(nil) })
 			_, _ = io.CopyN(io.Discard, s, 4<<10)
+			timer.Stop()
 		}
 		s.cancel(nil)
 		_ = s.body.Close()
