@@ -219,6 +219,7 @@ func (e *Engine) driveOnce(s *slot, p *place) (appended bool, err error) {
 		appended = d.appended
 		if err != nil {
 			d.pause()
+			s.goesAstray()
 			err = d.damage(err)
 		}
 	}()

@@ -33,6 +33,7 @@ type slot struct {
 
 	waiter waiter // of the slot, in the line
 	queued bool   // it waits for a place
+	astray bool   // its driver has failed, and reads the journal before it goes on
 	parked int    // what it holds meanwhile, as counted in slots.parked
 
 	known  atomic.Int64           // the newest offset that its driver knows of, or will
@@ -121,7 +122,7 @@ func (s *slot) deliver(in ...intake) {
 	for _, i := range in {
 		s.knows(i.offset)
 	}
-	if s.queued {
+	if s.queued || s.astray {
 		s.lighten()
 	}
 	s.mu.Unlock()
@@ -131,8 +132,17 @@ func (s *slot) deliver(in ...intake) {
 	}
 }
 
-// maxQueued bounds what the inbox of an instance holds that waits for a place, in
-// bytes.
+// goesAstray says that the driver takes nothing until it has read the journal, which may
+// be long.
+func (s *slot) goesAstray() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.astray = true
+	s.lighten()
+}
+
+// maxQueued bounds what the inbox of an instance holds that waits for a place, or whose
+// driver has failed, in bytes.
 const maxQueued = 16 << 10
 
 // lighten drops what is in the inbox if it is much, but how far the journal
@@ -425,7 +435,7 @@ func (t *slots) park(s *slot) {
 func (t *slots) unpark(s *slot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.queued = false
+	s.queued, s.astray = false, false
 	if s.parked > 0 {
 		t.parked.Add(-int64(s.parked))
 		s.parked = 0

@@ -1,9 +1,16 @@
 package engine
 
 import (
+	"context"
+	"fmt"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/flue-go/flue/journal"
 	"github.com/flue-go/flue/store"
+	"github.com/flue-go/flue/store/memstore"
 )
 
 // A slot can come to rest, or be given up, between being found and being started.
@@ -74,6 +81,68 @@ func TestSlotsBetweenFindAndStart(t *testing.T) {
 		}
 		if ts.occupy(found) || !ts.gone(found) {
 			t.Error("what was given back can be started")
+		}
+	})
+}
+
+// A closed book takes messages in, and nothing else.
+type closedBook struct {
+	store.Store
+	untaken bool // nor gives ownership
+}
+
+func (*closedBook) Append(context.Context, store.Lease, store.Write) (int64, error) {
+	return 0, store.ErrUnavailable
+}
+
+func (c *closedBook) Take(ctx context.Context, node string, addr store.Address) (store.Lease, error) {
+	if c.untaken {
+		return store.Lease{}, store.ErrUnavailable
+	}
+	return c.Store.Take(ctx, node, addr)
+}
+
+// A brief program is never asked anything but its budget.
+type brief struct{ Program }
+
+func (brief) Budget() Budget { return Budget{MaxAttempts: 1, Timeout: time.Hour} }
+
+// While a driver cannot go on, what arrives for it is in the journal and not held here.
+func TestIntakeOfADriverThatPauses(t *testing.T) {
+	t.Run("in its own pause", func(t *testing.T) { intakeOfPauses(t, false) })
+	t.Run("while it has no lease", func(t *testing.T) { intakeOfPauses(t, true) })
+}
+
+func intakeOfPauses(t *testing.T, untaken bool) {
+	synctest.Test(t, func(t *testing.T) {
+		e, err := Open(t.Context(), Config{
+			Store: &closedBook{Store: memstore.New(), untaken: untaken}, Programs: map[string]Program{"chat": brief{}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = e.Close(context.Background()) }()
+		addr := store.Address{Agent: "chat", ID: "one"}
+		for i := range 200 {
+			if i == 1 {
+				time.Sleep(time.Minute) // the pauses are long by now
+			}
+			if _, err := e.Admit(t.Context(), Admission{
+				Address: addr, Submission: fmt.Sprint("sub_", i), Origin: "direct",
+				Message: journal.Message{Kind: journal.User, Body: strings.Repeat("a", 4096)},
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s := e.slots.peek(addr)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		size := 0
+		for _, in := range s.inbox {
+			size += in.size
+		}
+		if size > maxQueued {
+			t.Errorf("%d bytes are held of %d messages", size, len(s.inbox))
 		}
 	})
 }
