@@ -164,11 +164,7 @@ func (e *Engine) cut(addr store.Address, in intake) {
 	if e.cfg.Programs[addr.Agent] == nil {
 		return
 	}
-	s := e.slots.find(addr)
-	if s == nil && !e.parts() {
-		s = e.take(addr)
-	}
-	if s != nil {
+	if s := e.hold(addr); s != nil {
 		s.deliver(in)
 		e.startAtOnce(s)
 	}

@@ -88,7 +88,10 @@ func (e *Engine) drive(s *slot) {
 			faults = 0
 		}
 		switch {
-		case err == nil, errors.Is(err, errReleased):
+		case err == nil:
+			return
+		case errors.Is(err, errReleased):
+			e.follow(s)
 			return
 		case errors.As(err, &kept):
 			e.cfg.Log.Warn("giving an instance up; it is tried again", "instance", s.addr.String(), "error", kept.err)
@@ -97,6 +100,9 @@ func (e *Engine) drive(s *slot) {
 		case errors.Is(err, errYielded):
 			e.slots.park(s)
 			if passed = e.line.pass(&s.waiter); passed {
+				if e.hastens(s) {
+					e.launch(s)
+				}
 				return
 			}
 			failures = -1

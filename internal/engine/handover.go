@@ -64,6 +64,7 @@ func (e *Engine) handOff(s *slot) {
 	s.mu.Unlock()
 	e.outside.Store(true)
 	e.slots.drop(s) // what comes from now on takes it anew
+	defer e.follow(s)
 	if lease.Epoch == 0 {
 		return
 	}

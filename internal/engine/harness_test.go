@@ -59,7 +59,8 @@ type world struct {
 	memory              func() uint64
 	memoryLimit         int64
 	node                string
-	clock               func() time.Time // of the process; nil for the usual one
+	watch               func(engine.Event) // called for each event, on the goroutine that does the work
+	clock               func() time.Time   // of the process; nil for the usual one
 }
 
 // newWorld returns a world whose engines keep a checkpoint of every append, so
@@ -109,8 +110,11 @@ func (w *world) seen() []engine.Event {
 
 func (w *world) observe(ev engine.Event) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	w.events = append(w.events, ev)
+	w.mu.Unlock()
+	if w.watch != nil {
+		w.watch(ev)
+	}
 }
 
 // Render and Budget make the world its only agent.

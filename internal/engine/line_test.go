@@ -217,6 +217,41 @@ func TestAbortInTheLine(t *testing.T) {
 	})
 }
 
+// What makes way for others while it is aborted does not wait either.
+func TestAbortOnTheWayToTheLine(t *testing.T) {
+	onEach(t, func(t *testing.T, s store.Store) {
+		w := newWorld()
+		w.concurrent = 1
+		w.reply = func(ctx context.Context, req *model.Request, yield func(model.Event, error) bool) {
+			if text, _ := asked(req); text == "long" {
+				pause(ctx, time.Hour)
+			}
+			pause(ctx, 10*time.Second)
+			say(yield, "yes")
+		}
+		var e *engine.Engine
+		a, b := conversation("a"), conversation("b")
+		w.watch = func(ev engine.Event) {
+			if ev.Type == engine.EventSettled && ev.Instance == a && ev.Outcome == journal.Completed {
+				if ok, err := e.Abort(context.Background(), a); !ok || err != nil {
+					t.Errorf("%v, %v", ok, err)
+				}
+			}
+		}
+		e = w.start(t, s)
+		defer stop(t, e)
+		send(t, e, a, "first")
+		synctest.Wait()
+		send(t, e, b, "long")
+		time.Sleep(5 * time.Second)
+		second := send(t, e, a, "second") // begins a response of its own, since another one waits
+		time.Sleep(30 * time.Second)
+		if sub, err := e.Submission(t.Context(), a, second); err != nil || sub.Outcome != journal.Aborted {
+			t.Errorf("%q, %v", sub.Outcome, err)
+		}
+	})
+}
+
 // A tool may wait for another instance, and that one's tool for a third, although
 // there is one place.
 func TestNestedWaits(t *testing.T) {

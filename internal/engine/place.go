@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/flue-go/flue/store"
 )
 
 // A place is one of the line that a driver has.
@@ -213,7 +215,7 @@ func (e *Engine) enter(s *slot) {
 func (e *Engine) queue(s *slot) {
 	e.slots.park(s)
 	switch got, stands := e.line.enter(&s.waiter); {
-	case got:
+	case got, e.hastens(s):
 		e.launch(s)
 	case !stands: // the engine closes
 		e.handOff(s)
@@ -229,8 +231,11 @@ func (e *Engine) launch(s *slot) {
 }
 
 // startAtOnce is start for an instance that is to be aborted: it waits for no place,
-// since to abort what waits is little work and makes the line shorter.
+// since to abort what waits is little work and makes the line shorter. The slot can be on
+// its way into the line, or be about to be given up: whoever does that looks whether it
+// hurries when it stands there, or is gone.
 func (e *Engine) startAtOnce(s *slot) {
+	s.hurry()
 	switch {
 	case e.parts():
 		e.start(s)
@@ -238,8 +243,32 @@ func (e *Engine) startAtOnce(s *slot) {
 		e.line.force()
 		e.launch(s)
 	case e.slots.gone(s):
-		e.restart(s.addr)
+		e.follow(s)
 	case e.line.expedite(&s.waiter):
 		e.launch(s)
 	}
+}
+
+// hastens takes a slot that hurries out of the line, if it stands there, and gives it a
+// place.
+func (e *Engine) hastens(s *slot) bool { return s.hurries() && e.line.expedite(&s.waiter) }
+
+// follow starts the instance of a slot that hurries and was given up.
+func (e *Engine) follow(s *slot) {
+	if !s.hurries() || e.parts() {
+		return
+	}
+	if next := e.hold(s.addr); next != nil {
+		e.startAtOnce(next)
+	}
+}
+
+// hold returns the slot of an instance, which is taken if nobody here has it. It returns
+// nil if this process cannot own it.
+func (e *Engine) hold(addr store.Address) *slot {
+	s := e.slots.find(addr)
+	if s == nil && !e.parts() {
+		s = e.take(addr)
+	}
+	return s
 }

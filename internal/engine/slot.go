@@ -33,6 +33,7 @@ type slot struct {
 
 	waiter waiter // of the slot, in the line
 	queued bool   // it waits for a place
+	urgent bool   // something has come that waits for no place
 	astray bool   // its driver has failed, and reads the journal before it goes on
 	parked int    // what it holds meanwhile, as counted in slots.parked
 
@@ -168,12 +169,27 @@ func (s *slot) knows(offset int64) {
 	}
 }
 
+// hurry says that something has arrived that waits for no place.
+func (s *slot) hurry() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.urgent = true
+}
+
+// hurries reports whether something has arrived, and was not taken, that waits for no
+// place.
+func (s *slot) hurries() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.urgent
+}
+
 // take returns the intake that has arrived.
 func (s *slot) take() []intake {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	in := s.inbox
-	s.inbox = nil
+	s.inbox, s.urgent = nil, false
 	return in
 }
 

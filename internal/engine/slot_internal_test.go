@@ -146,3 +146,59 @@ func intakeOfPauses(t *testing.T, untaken bool) {
 		}
 	})
 }
+
+// An abort that comes for what is on its way, into the line or back to the store, is not
+// kept waiting there.
+func TestAbortOnTheWay(t *testing.T) {
+	for name, there := range map[string]func(*Engine, *slot){
+		"into the line":     (*Engine).queue,
+		"back to the store": (*Engine).handOff,
+		"given up": func(e *Engine, s *slot) {
+			e.slots.drop(s)
+			e.handOff(s)
+		},
+	} {
+		for _, shared := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, ", shared ", shared), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { abortOnTheWay(t, shared, there) })
+			})
+		}
+	}
+}
+
+func abortOnTheWay(t *testing.T, shared bool, there func(*Engine, *slot)) {
+	m := memstore.New()
+	var st store.Store = m
+	if !shared {
+		st = struct{ store.Store }{m}
+	}
+	e, err := Open(t.Context(), Config{Store: st, Programs: map[string]Program{"chat": brief{}}, Concurrent: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = e.Close(context.Background()) }()
+	e.line.force() // there is no place
+	defer e.line.leave()
+	addr := store.Address{Agent: "chat", ID: "one"}
+	if _, err := e.Admit(t.Context(), Admission{
+		Address: addr, Submission: "sub", Origin: "direct", Message: journal.Message{Kind: journal.User, Body: "hello"},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	e.line.clear(false)
+	lease, err := m.Take(t.Context(), e.cfg.Node, addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := e.slots.adopt(lease, e.tenure.now())
+	e.slots.occupy(s)
+
+	if ok, err := e.Abort(t.Context(), addr); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	there(e, s)
+	synctest.Wait()
+	if sub, err := m.Submission(t.Context(), addr, "sub"); err != nil || sub.Outcome != journal.Aborted {
+		t.Errorf("%q, %v", sub.Outcome, err)
+	}
+}
