@@ -266,9 +266,11 @@ func TestCompleteDrainsForReuse(t *testing.T) {
 // What comes after the end of an answer, byte by byte, does not hold it up.
 func TestCompleteDoesNotWaitForDrips(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		stopped := make(chan struct{})
 		e := endpoint(t, func(r *http.Request) (*http.Response, error) {
 			body, w := pipe(r)
 			go func() {
+				defer close(stopped)
 				_, err := io.WriteString(w, "data: end\n\n")
 				for err == nil {
 					time.Sleep(20 * time.Millisecond)
@@ -289,6 +291,7 @@ func TestCompleteDoesNotWaitForDrips(t *testing.T) {
 		if took := time.Since(start); took > 50*time.Millisecond {
 			t.Errorf("Complete took %v", took)
 		}
+		<-stopped
 	})
 }
 
