@@ -157,7 +157,7 @@ func (s *Store) admitted(a *store.Admission, r *admitted) {
 
 // admit sends the statement, all in one round trip and one transaction.
 func (s *Store) admit(ctx context.Context, c *pgx.Conn, a *store.Admission, args []any, wait bool) (r admitted, err error) {
-	b := new(pgx.Batch)
+	b := s.batch()
 	if wait {
 		b.Queue(s.sql.lock, a.Agent, a.ID)
 	}
@@ -257,7 +257,7 @@ func (s *Store) Abort(ctx context.Context, addr store.Address, payload []byte) (
 	}
 	var id, offset int64
 	err = s.call(ctx, s.writing(), func(ctx context.Context, c *pgx.Conn) error {
-		written, err = one(ctx, c, s.sql.abort,
+		written, err = s.doOne(ctx, c, s.sql.abort,
 			[]any{addr.Agent, addr.ID, contentSum(0, 0, payload), blob(payload)}, []any{&id, &offset})
 		return err
 	})

@@ -106,7 +106,7 @@ func (s *Store) appendGroup(ctx context.Context, c *pgx.Conn, ops []*op, wait bo
 	for _, o := range ops {
 		o.busy = true // if there is no answer
 	}
-	b := new(pgx.Batch)
+	b := s.batch()
 	if wait {
 		b.Queue(s.sql.lock, ops[0].lease.Agent, ops[0].lease.ID)
 	}

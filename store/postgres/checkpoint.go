@@ -48,7 +48,7 @@ func (s *Store) saveCheckpoint(ctx context.Context, lease store.Lease, cp store.
 	}
 	return s.call(ctx, s.rewriting(), func(ctx context.Context, c *pgx.Conn) error {
 		var head int64
-		found, err := one(ctx, c, s.sql.saveCheckpoint,
+		found, err := s.doOne(ctx, c, s.sql.saveCheckpoint,
 			[]any{lease.Agent, lease.ID, lease.Node, lease.Epoch, cp.Offset, contentSum(checkpointEpoch, 0, cp.Data), blob(cp.Data)}, []any{&head})
 		switch {
 		case err != nil:

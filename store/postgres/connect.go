@@ -66,14 +66,6 @@ func config(connString string, o Options) (*pgxpool.Config, error) {
 	cfg.PingTimeout = o.Timeout / 5 // a pooled connection may be dead
 	c.ValidateConnect = writable(c.ValidateConnect)
 	c.OnNotice = func(pc *pgconn.PgConn, n *pgconn.Notice) { noticed(pc, n, o.Log) }
-	setUp := min(c.ConnectTimeout, o.Timeout)
-	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-		// The pool waits for as long as this takes, and keeps a place meanwhile,
-		// also when whoever wanted the connection has given up.
-		ctx, cancel := context.WithTimeout(ctx, setUp)
-		defer cancel()
-		return dialectOf(conn).settle(ctx, conn, o)
-	}
 	return cfg, nil
 }
 
@@ -165,26 +157,27 @@ func connect(ctx context.Context, cfg *pgx.ConnConfig) (*pgx.Conn, error) {
 }
 
 // prepare looks at the database before pools are made: whether it can be used,
-// and has the tables. It makes them if that is wanted.
-func prepare(ctx context.Context, cfg *pgx.ConnConfig, o Options) (d dialect, err error) {
+// and has the tables. It makes them if that is wanted. It reports whether commits
+// may be asynchronous, see [dialect.check].
+func prepare(ctx context.Context, cfg *pgx.ConnConfig, o Options) (d dialect, lax bool, err error) {
 	c, err := connect(ctx, cfg)
 	if err != nil {
-		return d, err
+		return d, false, err
 	}
 	defer c.Close(context.WithoutCancel(ctx))
 	d = dialectOf(c)
-	if err := d.check(ctx, c, o); err != nil {
-		return d, err
+	if lax, err = d.check(ctx, c, o); err != nil {
+		return d, false, err
 	}
 	if o.Migrate {
 		_, err := migrate(ctx, c, o)
-		return d, err
+		return d, lax, err
 	}
 	f, err := findFormat(ctx, c, o)
 	if err != nil {
-		return d, err
+		return d, lax, err
 	}
-	return d, f.usable()
+	return d, lax, f.usable()
 }
 
 // ask asks the server something that takes it no time, outside of any pool. It does

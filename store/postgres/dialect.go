@@ -29,7 +29,9 @@ func dialectOf(c *pgx.Conn) dialect {
 //
 // Waits are bounded by the server too: a client that has given up must not leave
 // something behind that still waits for a lock.
-func (d dialect) settle(ctx context.Context, c *pgx.Conn, o Options) error {
+//
+// It reports whether synchronous_commit was off, see [Store.batch].
+func (d dialect) settle(ctx context.Context, c *pgx.Conn, o Options) (lax bool, err error) {
 	set := []string{
 		fmt.Sprintf("SET statement_timeout = %d", o.Timeout.Milliseconds()),
 		fmt.Sprintf("SET lock_timeout = %d", o.Timeout.Milliseconds()/2),
@@ -53,32 +55,37 @@ func (d dialect) settle(ctx context.Context, c *pgx.Conn, o Options) error {
 			"SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'",
 		)
 	}
-	if _, err := c.PgConn().Exec(ctx, strings.Join(set, "; ")).ReadAll(); err != nil {
-		return fmt.Errorf("set up a connection: %w", err)
+	results, err := c.PgConn().Exec(ctx, strings.Join(set, "; ")).ReadAll()
+	if err != nil {
+		return false, fmt.Errorf("set up a connection: %w", err)
 	}
-	return nil
+	return len(results[len(results)-1].Rows) > 0, nil
 }
 
 // check refuses a database that cannot hold a store, and warns of one that may
-// lose what was acknowledged.
-func (d dialect) check(ctx context.Context, c *pgx.Conn, o Options) error {
+// lose what was acknowledged. It reports whether commits may be asynchronous there.
+// If the session has a setting of its own, as only a pooler can have given it, it is
+// not known how others begin.
+func (d dialect) check(ctx context.Context, c *pgx.Conn, o Options) (lax bool, err error) {
 	if d.cockroach {
-		return nil
+		return false, nil
 	}
 	var encoding, fsync string
-	err := ask(ctx, o, func(ctx context.Context) error {
-		return answer(c.QueryRow(ctx, `SELECT current_setting('server_encoding'), current_setting('fsync')`).Scan(&encoding, &fsync))
+	err = ask(ctx, o, func(ctx context.Context) error {
+		return answer(c.QueryRow(ctx, `SELECT current_setting('server_encoding'), current_setting('fsync'),
+			'off' IN (setting, reset_val) OR source = 'session' FROM pg_catalog.pg_settings WHERE name = 'synchronous_commit'`).
+			Scan(&encoding, &fsync, &lax))
 	})
 	switch {
 	case err != nil:
-		return err
+		return false, err
 	case encoding != "UTF8":
-		return fmt.Errorf("%w: the database's encoding is %s, want UTF8; create one with ENCODING 'UTF8' TEMPLATE template0", store.ErrFormat, encoding)
+		return false, fmt.Errorf("%w: the database's encoding is %s, want UTF8; create one with ENCODING 'UTF8' TEMPLATE template0", store.ErrFormat, encoding)
 	}
 	if fsync != "on" {
 		o.Log.WarnContext(ctx, "PostgreSQL runs with fsync off: what was acknowledged may be lost, and the database damaged, when its machine fails")
 	}
-	return nil
+	return lax, nil
 }
 
 // transaction is how a transaction of several round trips begins. A statement must

@@ -170,6 +170,46 @@ func one(ctx context.Context, c *pgx.Conn, query string, args, into []any) (foun
 	return found, err
 }
 
+// syncSQL makes the commit of its transaction wait until it is on disk.
+const syncSQL = `SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'`
+
+// batch begins the statements of a write, which are one transaction and one round
+// trip. Where commits may be asynchronous it says that this one is not: what was set
+// for the connection does not count if a pooler gives each transaction the session of
+// another.
+func (s *Store) batch() *pgx.Batch {
+	b := new(pgx.Batch)
+	if s.lax.Load() {
+		b.Queue(syncSQL)
+	}
+	return b
+}
+
+// do is each for a statement that writes.
+func (s *Store) do(ctx context.Context, c *pgx.Conn, scan func(pgx.Rows) error, query string, args ...any) error {
+	if !s.lax.Load() {
+		return each(ctx, c, scan, query, args...)
+	}
+	var bad error
+	b := s.batch()
+	b.Queue(query, args...).Query(func(rows pgx.Rows) error {
+		for bad == nil && rows.Next() {
+			bad = scan(rows)
+		}
+		return nil
+	})
+	return cmp.Or(bad, answer(c.SendBatch(ctx, b).Close()))
+}
+
+// doOne is one for a statement that writes.
+func (s *Store) doOne(ctx context.Context, c *pgx.Conn, query string, args, into []any) (found bool, err error) {
+	err = s.do(ctx, c, func(rows pgx.Rows) error {
+		found = true
+		return rows.Scan(into...)
+	}, query, args...)
+	return found, err
+}
+
 // closedOr is for what needs no look at the database: a closed store and an ended
 // context are told all the same.
 func (s *Store) closedOr(ctx context.Context, err error) error {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flue-go/flue/store"
 )
@@ -67,7 +68,8 @@ func Settle(ctx context.Context, c *pgx.Conn) error {
 	if err := o.setDefaults(); err != nil {
 		return err
 	}
-	return dialectOf(c).settle(ctx, c, o)
+	_, err := dialectOf(c).settle(ctx, c, o)
+	return err
 }
 
 // MigrateTo brings a schema to a format that has been.
@@ -101,3 +103,33 @@ func (s *Store) MaxConnLifetime() time.Duration { return s.pool.Config().MaxConn
 
 // Acquired returns how often a connection of the pool was used.
 func (s *Store) Acquired() int64 { return s.pool.Stat().AcquireCount() }
+
+// Lax reports whether writes say that their commits are not asynchronous.
+func (s *Store) Lax() bool { return s.lax.Load() }
+
+// Forget drops nodes that are gone.
+func (s *Store) Forget(ctx context.Context) (int, error) { return s.forget(ctx) }
+
+// Unsettle undoes what was set for the connections that there are, as a pooler does
+// that gives a transaction another session.
+func (s *Store) Unsettle(ctx context.Context) error {
+	undo := func(c *pgx.Conn) error {
+		_, err := c.Exec(ctx, "RESET ALL")
+		return err
+	}
+	for _, pool := range []*pgxpool.Pool{s.pool, s.urgent} {
+		for _, c := range pool.AcquireAllIdle(ctx) {
+			err := undo(c.Conn())
+			c.Release()
+			if err != nil {
+				return err
+			}
+		}
+	}
+	s.renewal.turn <- struct{}{}
+	defer func() { <-s.renewal.turn }()
+	if s.renewal.conn == nil {
+		return nil
+	}
+	return undo(s.renewal.conn)
+}

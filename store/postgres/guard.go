@@ -79,7 +79,7 @@ SELECT count(*) FROM gone`
 // forget drops nodes once.
 func (s *Store) forget(ctx context.Context) (dropped int, err error) {
 	err = s.run(ctx, s.rewriting(), func(ctx context.Context, c *pgx.Conn) error {
-		_, err := one(ctx, c, s.sql.forget, nil, []any{&dropped})
+		_, err := s.doOne(ctx, c, s.sql.forget, nil, []any{&dropped})
 		return err
 	})
 	if dropped > 0 {

@@ -107,7 +107,7 @@ func (s *Store) Import(ctx context.Context, in store.Import) error {
 	if err != nil {
 		return err
 	}
-	i := importer{ctx: ctx, sql: &s.sql, sound: sound, patience: s.opts.Timeout}
+	i := importer{ctx: ctx, sql: &s.sql, sound: sound, patience: s.opts.Timeout, lax: s.lax.Load()}
 	waiting, cancel := i.bounded()
 	defer cancel()
 	c, err := s.pool.Acquire(waiting)
@@ -143,6 +143,7 @@ type importer struct {
 	sql      *statements
 	sound    *store.Sound
 	patience time.Duration // for each answer
+	lax      bool          // see [Store.batch]
 	id       int64
 }
 
@@ -188,6 +189,11 @@ func (i *importer) value(into any, query string, args ...any) error {
 }
 
 func (i *importer) all(in *store.Import) error {
+	if i.lax {
+		if err := i.exec(syncSQL); err != nil {
+			return err
+		}
+	}
 	err := i.value(&i.id, i.sql.importInstance, in.Agent, in.ID, in.UID, in.Incarnation, in.Head, in.Unsettled)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return i.exists(in.Address)

@@ -115,7 +115,7 @@ func Format(ctx context.Context, url string, o Options) (version, known int, err
 // large table may take its time; the context does.
 func Migrate(ctx context.Context, url string, o Options) (from, to int, err error) {
 	err = once(ctx, url, &o, func(c *pgx.Conn) error {
-		if err := dialectOf(c).check(ctx, c, o); err != nil {
+		if _, err := dialectOf(c).check(ctx, c, o); err != nil {
 			return err
 		}
 		from, err = migrate(ctx, c, o)

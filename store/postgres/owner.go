@@ -89,7 +89,7 @@ func (s *Store) claim(ctx context.Context, node string, limit int, agents []stri
 	live := false
 	err = s.call(ctx, s.writing(), func(ctx context.Context, c *pgx.Conn) error {
 		leases = nil
-		return each(ctx, c, func(rows pgx.Rows) error {
+		return s.do(ctx, c, func(rows pgx.Rows) error {
 			l := store.Lease{Node: node}
 			var id int64
 			err := rows.Scan(&live, &l.Agent, &l.ID, &l.Epoch, &id)
@@ -155,7 +155,7 @@ func (s *Store) take(ctx context.Context, l *store.Lease) error {
 	return s.call(ctx, s.writing(), func(ctx context.Context, c *pgx.Conn) error {
 		var live, owned bool
 		var id int64
-		found, err := one(ctx, c, s.sql.take, []any{l.Agent, l.ID, l.Node}, []any{&live, &owned, &id, &l.Epoch})
+		found, err := s.doOne(ctx, c, s.sql.take, []any{l.Agent, l.ID, l.Node}, []any{&live, &owned, &id, &l.Epoch})
 		switch {
 		case err != nil:
 			return err
@@ -212,7 +212,7 @@ func (s *Store) release(ctx context.Context, leases []store.Lease) error {
 	var freed []int64
 	err := s.call(ctx, s.rewriting(), func(ctx context.Context, c *pgx.Conn) error {
 		freed = freed[:0]
-		return each(ctx, c, func(rows pgx.Rows) error {
+		return s.do(ctx, c, func(rows pgx.Rows) error {
 			var id int64
 			var work bool
 			err := rows.Scan(&id, &work)

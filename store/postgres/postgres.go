@@ -97,6 +97,7 @@ type Store struct {
 	signals  signaler
 	commits  atomic.Int64
 	sent     atomic.Int64 // notifications
+	lax      atomic.Bool  // a commit may be asynchronous unless it says otherwise
 
 	life   sync.Mutex
 	closed bool
@@ -144,7 +145,7 @@ func Open(ctx context.Context, url string, o Options) (*Store, error) {
 			return nil, fmt.Errorf("Options.Listen: %w", err)
 		}
 	}
-	d, err := prepare(ctx, cfg.ConnConfig, o)
+	d, lax, err := prepare(ctx, cfg.ConnConfig, o)
 	if err != nil {
 		return nil, fmt.Errorf("open schema %q: %w", o.Schema, err)
 	}
@@ -156,6 +157,7 @@ func Open(ctx context.Context, url string, o Options) (*Store, error) {
 		quit:     make(chan struct{}),
 	}
 	s.ending, s.end = context.WithCancel(context.Background())
+	s.lax.Store(lax)
 	s.queue.init()
 	if err := s.connect(ctx, cfg); err != nil {
 		s.end()
@@ -174,6 +176,14 @@ func Open(ctx context.Context, url string, o Options) (*Store, error) {
 
 // connect makes the pools, which connect when they are used.
 func (s *Store) connect(ctx context.Context, cfg *pgxpool.Config) (err error) {
+	setUp := min(cfg.ConnConfig.ConnectTimeout, s.opts.Timeout)
+	cfg.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
+		// The pool waits for as long as this takes, and keeps a place meanwhile,
+		// also when whoever wanted the connection has given up.
+		ctx, cancel := context.WithTimeout(ctx, setUp)
+		defer cancel()
+		return s.settle(ctx, c)
+	}
 	few := cfg.Copy()
 	few.MaxConns = urgent
 	cfg.MaxConns -= apart
@@ -183,6 +193,15 @@ func (s *Store) connect(ctx context.Context, cfg *pgxpool.Config) (err error) {
 	}
 	if s.urgent, err = pgxpool.NewWithConfig(ctx, few); err != nil {
 		s.pool.Close()
+	}
+	return err
+}
+
+// settle sets up a new connection.
+func (s *Store) settle(ctx context.Context, c *pgx.Conn) error {
+	lax, err := s.dialect.settle(ctx, c, s.opts)
+	if lax {
+		s.lax.Store(true)
 	}
 	return err
 }

@@ -46,7 +46,7 @@ func (s *Store) prune(ctx context.Context, lease store.Lease, runs []store.Run) 
 		if err != nil || len(runs) == 0 {
 			return err
 		}
-		b := new(pgx.Batch)
+		b := s.batch()
 		b.Queue(s.sql.lock, lease.Agent, lease.ID)
 		current, replaced := false, 0
 		b.Queue(s.sql.replace, id, lease.Node, lease.Epoch, r.from, r.to, r.count, r.sums, r.payloads).QueryRow(func(row pgx.Row) error {

@@ -123,7 +123,7 @@ func (r *renewer) try(ctx context.Context, patience time.Duration, node string, 
 	// What was sent may be done, so the answer is waited for whoever has given up.
 	running, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
-	_, err = one(running, r.conn, r.s.sql.renew, []any{node, max(ttl.Microseconds(), 1)}, []any{&done.others, &done.now})
+	_, err = r.s.doOne(running, r.conn, r.s.sql.renew, []any{node, max(ttl.Microseconds(), 1)}, []any{&done.others, &done.now})
 	if err != nil {
 		r.drop()
 	}
@@ -135,7 +135,7 @@ func (r *renewer) connect(ctx context.Context) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, unreached(err)
 	}
-	if err := r.s.dialect.settle(ctx, c, r.s.opts); err != nil {
+	if err := r.s.settle(ctx, c); err != nil {
 		closeNow(c)
 		return nil, unreached(err)
 	}

@@ -44,7 +44,7 @@ func (s *Store) seize(ctx context.Context, l *store.Lease) error {
 	}
 	return s.call(ctx, s.writing(), func(ctx context.Context, c *pgx.Conn) error {
 		var live, found bool
-		_, err := one(ctx, c, s.sql.seize, []any{l.Agent, l.ID, l.Node}, []any{&live, &found, &l.Epoch})
+		_, err := s.doOne(ctx, c, s.sql.seize, []any{l.Agent, l.ID, l.Node}, []any{&live, &found, &l.Epoch})
 		switch {
 		case err != nil:
 			return err
