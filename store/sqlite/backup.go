@@ -16,10 +16,12 @@ import (
 // Backup writes a copy of the store, as of one moment, to a new file at path.
 // Writes go on while it runs. The copy is a store of its own, without the log
 // that the original may need, and appears under its name only when it is whole
-// and on disk. It fails if there is a file at path already.
+// and on disk. It fails with [fs.ErrExist] if there is a file at path already.
 //
 // If ctx ends or the store is closed first, the backup is given up and leaves
-// nothing.
+// nothing. If the process is killed, it leaves a file with the name of path and
+// "-new" behind it. Until somebody removes that file, backups to the same path fail
+// with fs.ErrExist, because another process may be writing it.
 func (s *Store) Backup(ctx context.Context, path string) error {
 	if err := s.enter(ctx); err != nil {
 		return err
@@ -56,7 +58,10 @@ func (s *Store) backup(ctx context.Context, path string) (err error) {
 	// Of two backups to the same path, only one can create this file.
 	temp := path + "-new"
 	f, err := os.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return fmt.Errorf("another backup writes %s, or one that was killed has left it: if none is running, remove that file: %w", temp, fs.ErrExist)
+	case err != nil:
 		return err
 	}
 	defer func() {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -88,6 +89,33 @@ func TestBackupReplacesNothing(t *testing.T) {
 	}
 	if got := head(t, s); got != 1 {
 		t.Errorf("head is %d, want 1", got)
+	}
+}
+
+// What a backup that was killed has left may be of one that runs: it is not touched, and
+// the error says what it is and what to do.
+func TestBackupAfterAKilledOne(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, filepath.Join(dir, "flue.db"), sqlite.Options{})
+	defer closeStore(t, s)
+	admit(t, s, "s1")
+	path := filepath.Join(dir, "copy.db")
+	left := path + "-new"
+	if err := os.WriteFile(left, []byte("half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := s.Backup(t.Context(), path)
+	if !errors.Is(err, fs.ErrExist) || !strings.Contains(err.Error(), left) || !strings.Contains(err.Error(), "remove") {
+		t.Errorf("Backup beside what another one has left: error %v", err)
+	}
+	if data, err := os.ReadFile(left); string(data) != "half" || err != nil {
+		t.Errorf("what it has left is %q, %v", data, err)
+	}
+	if err := os.Remove(left); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Backup(t.Context(), path); err != nil {
+		t.Errorf("Backup when it is removed: %v", err)
 	}
 }
 
