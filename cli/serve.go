@@ -148,9 +148,10 @@ func (s *server) listen(ctx context.Context, rt *flue.Runtime, listener net.List
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
+		ConnContext:       boundUnsent,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 		// No WriteTimeout: a stream lasts as long as its reader. The handler
-		// bounds each write.
+		// bounds the time for each piece that it writes.
 	}
 	failed := make(chan error, 1)
 	go func() { failed <- srv.Serve(listener) }()
