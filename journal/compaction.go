@@ -38,6 +38,47 @@ type Compacted struct {
 	AtMost   int64  `json:"atMost,omitzero"`
 }
 
+// Summarizing says that a summary is about to be asked for, of what a Compacted is
+// to replace. It ends with that, or with an Unsummarized. If neither follows, its
+// process has died over it.
+type Summarizing struct {
+	Submission string           `json:"sub,omitzero"` // as in Compacted
+	Reason     CompactionReason `json:"why"`
+
+	// The model that is asked first, and what it counts if nobody says how it has
+	// ended: that the model has read all of it once, by the engine's estimate.
+	Provider string `json:"provider,omitzero"`
+	Model    string `json:"model,omitzero"`
+	Guess    Usage  `json:"guess,omitzero"`
+	Cost     *int64 `json:"cost,omitempty"` // as in TurnDone
+	AtMost   int64  `json:"atMost,omitzero"`
+}
+
+// Unsummarized says that no summary came of a Summarizing, and what that took all
+// the same. The context stays as it was.
+type Unsummarized struct {
+	Submission string           `json:"sub,omitzero"` // as in Compacted
+	Reason     CompactionReason `json:"why"`
+
+	// Error is that of the model that was asked last. It is nil if the summary was
+	// cut: by an abort, a deadline, a process that closed or died.
+	Error *TurnError `json:"error,omitempty"`
+
+	// Next is before when no other summary is asked for because the context is large,
+	// in Unix milliseconds by the store's clock. A cut has none.
+	Next int64 `json:"next,omitzero"`
+
+	// The model that was asked last, and what the calls took together, as in
+	// Compacted.
+	Provider string `json:"provider,omitzero"`
+	Model    string `json:"model,omitzero"`
+	Usage    Usage  `json:"usage,omitzero"`
+	Guess    Usage  `json:"guess,omitzero"`
+	Calls    int    `json:"calls,omitzero"`
+	Cost     *int64 `json:"cost,omitempty"`
+	AtMost   int64  `json:"atMost,omitzero"`
+}
+
 // CompactionReason says why a context was compacted.
 type CompactionReason string
 
@@ -64,5 +105,7 @@ const ClassOverflow = "overflow"
 const ClassInvalid = "invalid"
 
 // Kind returns the record's kind.
-func (*Compacted) Kind() Kind   { return KindCompacted }
-func (*Uncompacted) Kind() Kind { return KindUncompacted }
+func (*Compacted) Kind() Kind    { return KindCompacted }
+func (*Uncompacted) Kind() Kind  { return KindUncompacted }
+func (*Summarizing) Kind() Kind  { return KindSummarizing }
+func (*Unsummarized) Kind() Kind { return KindUnsummarized }

@@ -39,7 +39,7 @@ type item struct {
 func pack(r Record) item {
 	u, ok := r.(*Unknown)
 	if !ok {
-		return item{Kind: r.Kind(), Version: written(version(r)), Data: mend(r)}
+		return item{Kind: r.Kind(), Version: written(version(r)), Optional: optional(r), Data: mend(r)}
 	}
 	return item{Kind: u.Name, Version: written(u.Version), Optional: u.Optional, Data: u.Data}
 }

@@ -64,29 +64,31 @@ type Kind string
 
 // The kinds of record.
 const (
-	KindBorn        Kind = "born"
-	KindAdmitted    Kind = "admitted"
-	KindAbort       Kind = "abort"
-	KindAttempt     Kind = "attempt"
-	KindRelease     Kind = "release"
-	KindEntry       Kind = "entry"
-	KindSeam        Kind = "seam"
-	KindState       Kind = "state"
-	KindStep        Kind = "step"
-	KindData        Kind = "data"
-	KindMetadata    Kind = "meta"
-	KindResources   Kind = "resources"
-	KindTurnStarted Kind = "turn_started"
-	KindTurnDelta   Kind = "turn_delta"
-	KindTurnDone    Kind = "turn_done"
-	KindFallback    Kind = "fallback"
-	KindCalled      Kind = "called"
-	KindOutcome     Kind = "outcome"
-	KindToolBatch   Kind = "batch"
-	KindSettled     Kind = "settled"
-	KindRepair      Kind = "repair"
-	KindCompacted   Kind = "compacted"
-	KindUncompacted Kind = "uncompacted"
+	KindBorn         Kind = "born"
+	KindAdmitted     Kind = "admitted"
+	KindAbort        Kind = "abort"
+	KindAttempt      Kind = "attempt"
+	KindRelease      Kind = "release"
+	KindEntry        Kind = "entry"
+	KindSeam         Kind = "seam"
+	KindState        Kind = "state"
+	KindStep         Kind = "step"
+	KindData         Kind = "data"
+	KindMetadata     Kind = "meta"
+	KindResources    Kind = "resources"
+	KindTurnStarted  Kind = "turn_started"
+	KindTurnDelta    Kind = "turn_delta"
+	KindTurnDone     Kind = "turn_done"
+	KindFallback     Kind = "fallback"
+	KindCalled       Kind = "called"
+	KindOutcome      Kind = "outcome"
+	KindToolBatch    Kind = "batch"
+	KindSettled      Kind = "settled"
+	KindRepair       Kind = "repair"
+	KindCompacted    Kind = "compacted"
+	KindUncompacted  Kind = "uncompacted"
+	KindSummarizing  Kind = "summarizing"
+	KindUnsummarized Kind = "unsummarized"
 )
 
 // An Unknown is a record of a kind or version that this package does not know.
@@ -228,6 +230,10 @@ func newRecord(k Kind) Record {
 		return new(Compacted)
 	case KindUncompacted:
 		return new(Uncompacted)
+	case KindSummarizing:
+		return new(Summarizing)
+	case KindUnsummarized:
+		return new(Unsummarized)
 	}
 	return nil
 }

@@ -207,6 +207,62 @@ func compactionLife() []journal.Batch {
 	})
 }
 
+// summaryLife is a journal of a conversation of which no summary could be had, nor
+// by the process that died over one, and then it could.
+func summaryLife() []journal.Batch {
+	cost := int64(2_000_000)
+	start := func(id string) *journal.TurnStarted {
+		return &journal.TurnStarted{Turn: id, Response: "r1", Submission: "sub_1", Provider: "p", Model: "m", Fitted: true}
+	}
+	call := func(id, call string) *journal.TurnDone {
+		return &journal.TurnDone{Turn: id, Response: "r1", Submission: "sub_1", Stop: journal.StopToolUse, Provider: "p", Model: "m", Blocks: []journal.Block{
+			{Kind: journal.ToolCall, Call: call, Name: "look", Arguments: `{}`},
+		}}
+	}
+	outcome := func(id, call string) []journal.Record {
+		return []journal.Record{&journal.Outcome{Turn: id, Response: "r1", Call: call, Tool: "look", Content: "much"}, &journal.ToolBatch{Turn: id}}
+	}
+	begun := &journal.Summarizing{
+		Submission: "sub_1", Reason: journal.CompactionThreshold, Provider: "p", Model: "small",
+		Guess: journal.Usage{Input: 1000, Output: 256}, AtMost: 1_256_000,
+	}
+	return timed([][]journal.Record{
+		{&journal.Born{Agent: "a", ID: "c6", UID: "inst_6", Incarnation: "inc_6"}},
+		{&journal.Admitted{Submission: "sub_1", Message: journal.Message{Kind: journal.User, Body: "look at all of it"}}},
+		{
+			&journal.Attempt{Submission: "sub_1", Ordinal: 1, Reason: "first", Deadline: 1_764_465_267_000, MaxAttempts: 10},
+			&journal.Entry{ID: "e1", Submission: "sub_1", Purpose: journal.Input, Message: journal.Message{Kind: journal.User, Body: "look at all of it"}},
+			&journal.Seam{Name: journal.SeamStart, Submission: "sub_1", Response: "r1", Settings: &journal.Settings{Model: "p/m", Compaction: &journal.Compaction{Model: "p/small"}}},
+			start("t1"),
+		},
+		{call("t1", "c1")},
+		append(outcome("t1", "c1"), begun),
+		{
+			&journal.Unsummarized{
+				Submission: "sub_1", Reason: journal.CompactionThreshold, Error: &journal.TurnError{Class: "auth", Message: "401: no such key", Status: 401},
+				Next: 1_764_461_727_000, Provider: "p", Model: "m", Usage: journal.Usage{Input: 900, Output: 3}, Guess: journal.Usage{Output: 7}, Calls: 3, Cost: &cost,
+			},
+			start("t2"),
+		},
+		{call("t2", "c2")},
+		append(outcome("t2", "c2"), begun),
+		{
+			&journal.Unsummarized{Submission: "sub_1", Reason: journal.CompactionThreshold, Provider: "p", Model: "small", Guess: journal.Usage{Input: 1000, Output: 256}, Calls: 1, AtMost: 1_256_000},
+			&journal.Attempt{Submission: "sub_1", Ordinal: 2, Reason: "recovered in phase model"},
+			&journal.Summarizing{Submission: "sub_1", Reason: journal.CompactionThreshold, Provider: "p", Model: "free", Cost: new(int64)},
+		},
+		{
+			&journal.Compacted{ID: "cmp_1", Submission: "sub_1", Reason: journal.CompactionThreshold, Summary: "It looked.", First: "t2", Provider: "p", Model: "free", Calls: 1, Cost: new(int64)},
+			start("t3"),
+		},
+		{
+			&journal.TurnDone{Turn: "t3", Response: "r1", Submission: "sub_1", Stop: journal.StopEnd, Provider: "p", Model: "m", Blocks: []journal.Block{{Kind: journal.Text, Text: "Done."}}},
+			&journal.Seam{Name: journal.SeamClosed, Submission: "sub_1"},
+			&journal.Settled{Submission: "sub_1", Outcome: journal.Completed, AnsweredBy: "sub_1"},
+		},
+	})
+}
+
 // calledLife is a journal of a turn whose calls run one after another.
 func calledLife() []journal.Batch {
 	ms := int64(3)
@@ -244,7 +300,7 @@ func calledLife() []journal.Batch {
 
 // lives are batches with a record of every kind that there is.
 func lives() []journal.Batch {
-	return slices.Concat(life(), hooksLife(), repairLife(), compactionLife(), calledLife())
+	return slices.Concat(life(), hooksLife(), repairLife(), compactionLife(), calledLife(), summaryLife())
 }
 
 // timed makes batches of records, a millisecond apart.
@@ -330,6 +386,17 @@ func TestJournalOfCalled(t *testing.T) {
 	st := golden(t, "v1-called.jsonl", calledLife())
 	if st.Phase != fold.Idle || st.Unsettled() || len(st.Context) != 4 || len(st.Context[2].Outcomes) != 3 {
 		t.Errorf("the state is %+v", st)
+	}
+}
+
+// One of a conversation of which summaries were asked for in vain.
+func TestJournalOfSummaries(t *testing.T) {
+	st := golden(t, "v1-summaries.jsonl", summaryLife())
+	if st.Phase != fold.Idle || st.Unsettled() || len(st.Context) != 4 || st.Summarizing != nil || st.Unsummarized != (fold.Unsummarized{}) {
+		t.Errorf("the state is %+v", st)
+	}
+	if st.Usage.Input != 900 || st.Spent.Guessed != 7+1256 || st.Cost.Nano != 2_000_000 || st.Cost.AtMost != 1_256_000 {
+		t.Errorf("it has used %+v and %+v, which cost %+v", st.Usage, st.Spent, st.Cost)
 	}
 }
 

@@ -15,7 +15,7 @@ func Kinds() []Kind {
 		KindBorn, KindAdmitted, KindAbort,
 		KindAttempt, KindRelease, KindEntry, KindSeam, KindState, KindStep, KindData, KindMetadata, KindResources,
 		KindTurnStarted, KindTurnDelta, KindTurnDone, KindFallback, KindCalled, KindOutcome, KindToolBatch, KindSettled, KindRepair,
-		KindCompacted, KindUncompacted,
+		KindCompacted, KindUncompacted, KindSummarizing, KindUnsummarized,
 	}
 }
 

@@ -28,3 +28,13 @@ func newest(k Kind) int {
 	}
 	return 1
 }
+
+// optional reports whether a reader that does not know r's kind may pass it over:
+// it only says more, to whoever counts, and nothing that follows depends on it.
+func optional(r Record) bool {
+	switch r.(type) {
+	case *Summarizing, *Unsummarized:
+		return true
+	}
+	return false
+}

@@ -92,6 +92,10 @@ func (s *State) Apply(r journal.Record) error {
 		return s.compacted(r)
 	case *journal.Uncompacted:
 		return s.uncompacted(r)
+	case *journal.Summarizing:
+		return s.summarizing(r)
+	case *journal.Unsummarized:
+		return s.unsummarized(r)
 	case *journal.Unknown:
 		if r.Optional {
 			return nil
@@ -519,7 +523,7 @@ func (s *State) turnDone(r *journal.TurnDone) error {
 		s.Phase = Model
 		return nil
 	}
-	resp.Failures, resp.Overflows, resp.Relieved = 0, 0, false
+	resp.Failures, resp.Overflows, resp.Relieved, resp.Unrelieved = 0, 0, false, false
 	resp.Turns++
 	resp.Mute = r.Mute
 	if resp.Blind == modelOf(r) && !slices.Contains(s.Blind, resp.Blind) && len(s.Blind) < maxBlind {

@@ -31,7 +31,7 @@ type Checkpoint struct {
 // checkpointVersion must be raised with every change of what is in a state, of
 // what a state means, and of what the same records fold to; a test notices the
 // first. Checkpoints of another version are not read.
-const checkpointVersion = 18
+const checkpointVersion = 19
 
 // checkpointMagic begins every checkpoint. The version and the digest of what
 // follows come next, and a line break.

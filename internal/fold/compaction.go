@@ -138,24 +138,15 @@ func (s *State) kept(r *journal.Compacted) ([]Item, error) {
 }
 
 // rebase takes over what a compaction leaves beside the summary: the new
-// baseline, and what was spent.
+// baseline, that a summary was had, and what was spent.
 func (s *State) rebase(r *journal.Compacted) {
 	if r.Resources != nil {
 		s.Baseline, s.Told = r.Resources, r.Resources
 	}
-	s.Usage = s.Usage.Add(r.Usage)
-	s.Spent.Guessed += r.Guess.Total()
-	if s.Active != nil && s.Active.Submission == r.Submission {
-		s.Response.Usage = s.Response.Usage.Add(r.Usage)
-		s.Response.Spent.Guessed += r.Guess.Total()
+	if s.Summarizing = nil; !r.Dropped {
+		s.Unsummarized = Unsummarized{}
 	}
-	if r.Calls == 0 {
-		return
-	}
-	s.Cost = s.Cost.Add(r.Cost, r.AtMost)
-	if s.Active != nil && s.Active.Submission == r.Submission {
-		s.Response.Cost = s.Response.Cost.Add(r.Cost, r.AtMost)
-	}
+	s.countSummary(r.Submission, summed{r.Usage, r.Guess, r.Calls, r.Cost, r.AtMost})
 }
 
 // PassCompaction takes note of a compaction that a record further on undoes. It

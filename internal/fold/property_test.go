@@ -69,6 +69,7 @@ func (w *writer) owner() journal.Record {
 	if st.Active != nil {
 		may = append(may, w.response()...)
 	}
+	may = append(may, w.summary()...)
 	if r := w.compacted(); r != nil {
 		may = append(may, r)
 	}
@@ -103,6 +104,23 @@ func (w *writer) compacted() journal.Record {
 		}
 	}
 	return r
+}
+
+// summary lists what may be written of a summary that is not had.
+func (w *writer) summary() []journal.Record {
+	st := w.st
+	switch {
+	case st.Summarizing != nil:
+		r := &journal.Unsummarized{Submission: st.Summarizing.Submission, Reason: st.Summarizing.Reason, Usage: journal.Usage{Input: 1}, Calls: 1}
+		if rapid.Bool().Draw(w.t, "fails") {
+			r.Error, r.Next = &journal.TurnError{Class: "auth"}, 7
+		}
+		return []journal.Record{r}
+	case st.Active != nil && st.Resting():
+		reason := rapid.SampledFrom([]journal.CompactionReason{journal.CompactionThreshold, journal.CompactionOverflow}).Draw(w.t, "reason")
+		return []journal.Record{&journal.Summarizing{Submission: st.Active.Submission, Reason: reason, Model: "m", Guess: journal.Usage{Input: 1}}}
+	}
+	return nil
 }
 
 // response lists what may be written of the response under way.
@@ -393,6 +411,8 @@ func (w *writer) anything() journal.Record {
 		&journal.Settled{Submission: sub, Outcome: rapid.SampledFrom([]string{"completed", "failed", "?"}).Draw(t, "outcome")},
 		&journal.Compacted{ID: "k", First: rapid.SampledFrom(append(names(st), "e9", "")).Draw(t, "first"), Keep: rapid.SliceOfN(rapid.SampledFrom(append(names(st), "")), 0, 2).Draw(t, "keep")},
 		&journal.Uncompacted{ID: "k"},
+		&journal.Summarizing{Submission: sub, Guess: journal.Usage{Input: 1}},
+		&journal.Unsummarized{Submission: sub, Usage: journal.Usage{Input: 1}, Error: &journal.TurnError{Class: "auth"}},
 		&journal.Unknown{Name: "later", Optional: rapid.Bool().Draw(t, "optional")},
 	}).Draw(t, "anything")
 }

@@ -37,6 +37,7 @@ func (s *State) repair(r *journal.Repair) error {
 			return err
 		}
 	}
+	s.leaveSummary()
 	s.Active, s.Joined, s.Queue, s.Response, s.Steps, s.Phase = nil, nil, nil, Response{}, nil, Idle
 	s.open = nil
 	for _, id := range r.Open {

@@ -305,6 +305,7 @@ func FuzzCheckpointBody(f *testing.F) {
 			&journal.Admitted{Submission: "new"}, &journal.State{Name: "new"}, &journal.Abort{},
 			&journal.Attempt{Submission: "new"}, &journal.Repair{},
 			&journal.Compacted{ID: "k", First: first}, &journal.Uncompacted{ID: "k"},
+			&journal.Summarizing{Submission: sub}, &journal.Unsummarized{Submission: sub},
 		} {
 			_ = st.Snapshot()
 			_ = st.Apply(r)

@@ -58,6 +58,12 @@ func (r *Response) mayHaveRun() int {
 	return n
 }
 
+// Used reports whether anything was used for the response: before its first turn,
+// by a summary.
+func (r *Response) Used() bool {
+	return r.Usage != (journal.Usage{}) || r.Cost != (journal.Expense{}) || r.Spent.Guessed > 0
+}
+
 // A BudgetUse is a limit of a budget, and what is used of it: billionths of a US
 // dollar for dollars, milliseconds for time.
 type BudgetUse struct {

@@ -79,6 +79,11 @@ type State struct {
 	// context.
 	Squeezed int
 
+	// Summarizing is the summary that is being made, and Unsummarized what is known
+	// of those that could not be had.
+	Summarizing  *journal.Summarizing
+	Unsummarized Unsummarized
+
 	// Blind are the models that have refused a request with images and answered the
 	// same one without.
 	Blind []string
@@ -194,12 +199,14 @@ type Response struct {
 	Retract string
 
 	// Overflows counts the turns in a row whose request was too large, and
-	// Relieved says that the context was compacted since the first of them.
+	// Relieved says that the context was compacted since the first of them, and
+	// Unrelieved that no summary could be had for that.
 	// Fitted and Size are those of the latest TurnStarted.
-	Overflows int
-	Relieved  bool
-	Fitted    bool
-	Size      int
+	Overflows  int
+	Relieved   bool
+	Unrelieved bool
+	Fitted     bool
+	Size       int
 
 	// Partial is the text streamed so far in an open turn, by block.
 	Partial []journal.Block
