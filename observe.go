@@ -21,6 +21,10 @@ type LogLine = engine.LogLine
 // EventType names what an [Event] tells.
 type EventType = engine.EventType
 
+// A SummaryError is the error of an [EventCompacted] that tells that no summary could
+// be had: of which models, what to do about it, and when the next is asked for.
+type SummaryError = engine.SummaryError
+
 // MaxEventText bounds each text of an [Event], in bytes. One that is longer is
 // cut, which Cut says.
 const MaxEventText = engine.MaxEventText

@@ -75,9 +75,10 @@ func (d *driver) compactNow(sub *fold.Submission) (done bool, err error) {
 		reason: journal.CompactionManual, submission: sub.Submission, instructions: sub.Message.Attributes[CommandInstructions],
 		settings: settings, budget: budgetOf(settings.Compaction, m.Info),
 	}
+	var failed *SummaryError
 	switch r, err := d.compact(c); {
-	case r == compactionFailed:
-		return false, operationFailed(d.operation(), "nothing was compacted, because no summary could be had: "+err.Error())
+	case errors.As(err, &failed):
+		return false, operationFailed(d.operation(), "nothing was compacted, because no summary could be had: "+failed.Err.Error())
 	case err != nil:
 		return false, err
 	default:

@@ -1,7 +1,7 @@
 package engine
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -20,8 +20,10 @@ func (d *driver) relieve(settings journal.Settings, m Model) (again bool, err er
 	b := budgetOf(settings.Compaction, m.Info)
 	resp := &d.state.Response
 	switch {
+	case d.without == d.behind():
+		return false, nil
 	case resp.Overflows > 0:
-		if resp.Relieved {
+		if resp.Relieved || resp.Unrelieved || d.state.Unsummarized.Overflows >= maxUrgent && d.awaitsSummary() {
 			return false, nil
 		}
 		return d.relieved(d.compact(compaction{reason: journal.CompactionOverflow, submission: d.state.Active.Submission, settings: settings, budget: b}))
@@ -30,7 +32,7 @@ func (d *driver) relieve(settings journal.Settings, m Model) (again bool, err er
 	case b.window == 0:
 		d.e.warnOnce("the context window of a model is not known: conversations with it are only summarized once it has refused them as too large", "model", settings.Model)
 		return false, nil
-	case d.state.Fresh || d.tokens() <= b.limit() || d.pausesSummaries():
+	case d.state.Fresh || d.tokens() <= b.limit() || d.awaitsSummary():
 		return false, nil
 	case b.limit()-d.fixed() < b.window/8:
 		d.e.warnOnce("instructions and tools leave no room for a conversation: it is not summarized before the model refuses it", "model", settings.Model, "agent", d.slot.addr.Agent)
@@ -39,18 +41,19 @@ func (d *driver) relieve(settings journal.Settings, m Model) (again bool, err er
 	return d.relieved(d.compact(compaction{reason: journal.CompactionThreshold, submission: d.state.Active.Submission, settings: settings, budget: b}))
 }
 
-// relieved is what a turn makes of a compaction: it goes on without one that has
-// failed.
+// behind is what the next turn comes after.
+func (d *driver) behind() string { return d.state.Active.Submission + " " + d.state.Response.Turn }
+
+// relieved is what a turn makes of a compaction. It is begun anew after one that
+// has failed, too, since what that took may have used up a budget. It then goes on
+// without.
 func (d *driver) relieved(r compactionResult, err error) (again bool, _ error) {
 	if r == compactionFailed {
-		return false, nil
+		d.without = d.behind()
+		return true, nil
 	}
 	return r != compactionNone, err
 }
-
-// summaryPause is how long no summary is asked for after one that took too long:
-// each turn would wait for it.
-const summaryPause = 10 * time.Minute
 
 // maxWarned bounds the warnings that are remembered: an agent may take the name of
 // its model from whoever talks to it.
@@ -86,7 +89,7 @@ type compactionResult uint8
 const (
 	compactionNone   compactionResult = iota // there is nothing to compact
 	compactionMade                           // it is staged
-	compactionFailed                         // no summary could be had for the error, and the conversation can go on without
+	compactionFailed                         // no summary could be had for the error, which is staged, and the conversation can go on without
 	compactionCut                            // the attempt has ended
 )
 
@@ -98,14 +101,19 @@ func (d *driver) compact(c compaction) (compactionResult, error) {
 	if !ok {
 		return compactionNone, nil
 	}
+	texts := transcript(cut.replace)
+	if err := d.stage(d.summarizing(c, texts)); err != nil {
+		return compactionNone, err
+	}
 	d.emit(Event{Type: EventCompactionStarted, Submission: c.submission, Reason: string(c.reason), TokensBefore: c.before, MessagesBefore: len(d.state.Context)})
-	// What led to it is told before the time that it takes.
+	// What led to it is told before the time that it takes, and that it may cost
+	// something is known to whoever comes next.
 	if err := d.commit(); err != nil {
 		return compactionNone, err
 	}
 	began := time.Now()
-	s, err := d.summarize(c, cut)
-	if err != nil || s.cut {
+	s, err := d.summarize(c, texts)
+	if err != nil {
 		return compactionCut, err
 	}
 	told := Event{
@@ -113,13 +121,24 @@ func (d *driver) compact(c compaction) (compactionResult, error) {
 		Took: time.Since(began), Error: s.failure,
 	}
 	s.tell(&told)
-	if errors.Is(s.failure, errSlow) {
-		d.unsummarized = time.Now().Add(summaryPause)
-	}
-	if s.failure != nil && (!d.mustDrop(c) || d.mayPass(s)) {
+	switch {
+	case s.cut:
+		told.Error = cmp.Or(d.ended(), errClosing)
 		d.emit(told)
-		return compactionFailed, s.failure
+		return compactionCut, d.stage(s.record(c))
+	case s.failure != nil && (!d.mustDrop(c) || d.mayPass(s)):
+		failed, err := d.unsummarized(c, s)
+		if err != nil {
+			return compactionNone, err
+		}
+		told.Error = failed
+		d.emit(told)
+		return compactionFailed, failed
 	}
+	if s.failure != nil {
+		told.Error = d.dropping(c, s)
+	}
+	d.tellStandIn(s)
 	r := d.compacted(c, cut, s)
 	r.Before, r.After = c.before, d.fixed()+cut.kept+messageTokens+textTokens(summaryText(r))
 	if err := d.stage(r); err != nil {
@@ -160,23 +179,6 @@ func (d *driver) mustDrop(c compaction) bool {
 		return c.before > c.budget.window-c.budget.reserve/2
 	}
 	return true
-}
-
-// mayPass reports whether a summary may yet be had. Until it is, less than the
-// context is sent, and nothing is dropped for good. A quota and a key are mended by
-// people, which takes as long as it takes; for what may have to do with this
-// summary there is patience for some turns.
-func (d *driver) mayPass(s summary) bool {
-	return s.blocked || s.mayPass && d.state.Squeezed < patience
-}
-
-// patience is how many turns are made with less than the context while summaries
-// fail.
-const patience = 8
-
-// pausesSummaries reports whether a summary took too long a short while ago.
-func (d *driver) pausesSummaries() bool {
-	return time.Now().Before(d.unsummarized) && d.state.Squeezed < patience
 }
 
 // A cut says what a compaction leaves of the context, and what it replaces.
@@ -261,7 +263,7 @@ func (d *driver) waits(it fold.Item) bool {
 }
 
 // compacted is the record of a compaction.
-func (d *driver) compacted(c compaction, cut cut, s summary) *journal.Compacted {
+func (d *driver) compacted(c compaction, cut cut, s *summary) *journal.Compacted {
 	r := &journal.Compacted{
 		ID: newID("cmp_"), Submission: c.submission, Reason: c.reason, Summary: s.text,
 		First: cut.first, Keep: cut.keep, Resources: d.plan.declared(),

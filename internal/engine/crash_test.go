@@ -323,6 +323,7 @@ func (sc scenario) check(t *testing.T, w *world, e *engine.Engine, s store.Store
 	t.Helper()
 	sc.checkBudget(t, batches(t, s, chat))
 	checkCuts(t, records(t, s, chat))
+	checkSummaries(t, w, s)
 	st := &fold.State{Head: -1}
 	ends := make(map[string][]string)
 	last := "" // of what was admitted: of messages that are read together the script answers the last

@@ -48,8 +48,7 @@ type driver struct {
 	plan     *Plan     // the latest render
 	current  bool      // nothing has changed since that a render reads
 	waited   string    // the failed turn after which the driver has paused
-
-	unsummarized time.Time // until when no summary is asked for
+	without  string    // behind which no summary could be had, so that the next turn goes without; see behind
 }
 
 // errRest ends a driver that has put its instance to rest.

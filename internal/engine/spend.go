@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -97,7 +98,8 @@ func (d *driver) conclude(spent *journal.ExhaustedBudget) error {
 	if d.state.Response.Concluding != nil { // that turn was cut or has failed, and is made again
 		return nil
 	}
-	return d.stage(d.notice(d.state.Response.Turn, journal.SignalBudget, budgetNote(spent)))
+	latest := cmp.Or(d.state.Response.Turn, d.state.Active.Submission) // without a turn, a summary has used it up
+	return d.stage(d.notice(latest, journal.SignalBudget, budgetNote(spent)))
 }
 
 // withoutTools makes of a request one that has no tools: calls and their results

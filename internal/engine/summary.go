@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,17 +22,25 @@ type summary struct {
 	spent journal.Expense
 	calls int
 
-	cut     bool  // the attempt has ended
-	failure error // why there is none
-	mayPass bool  // one of the models may yet answer
-	blocked bool  // one of them certainly will, once somebody has paid or set a key
+	cut     bool          // the attempt has ended
+	failure error         // why there is none
+	earlier error         // the first failure
+	asks    []string      // the models that have failed
+	todo    []string      // what to do about that
+	blocked bool          // one of them will certainly answer once somebody has paid or set a key
+	passing bool          // one of them has failed in a way that may pass
+	slow    bool          // one of them took too long
+	asked   time.Duration // how long they want to be left alone
 }
 
 func (s *summary) tell(ev *Event) {
 	if s.by.Provider != "" {
 		ev.Model = s.by.Provider + "/" + s.by.Model
 	}
-	ev.Usage, ev.Cost = model.Usage(s.usage), Expense(s.spent)
+	ev.Usage = model.Usage(s.usage)
+	if s.calls > 0 { // as the journal counts it
+		ev.Cost = Expense(journal.Expense{}.Add(s.cost(), s.atMost()))
+	}
 }
 
 // cost is what the calls cost together, nil if that is not known of all.
@@ -65,15 +74,16 @@ var errSlow = errors.New("it took too long")
 // summarize asks for a summary of what a cut replaces: the model that the
 // settings name for it, then that of the conversation, then those that it falls
 // back to, each twice unless it cannot answer for now.
-func (d *driver) summarize(c compaction, cut cut) (s summary, err error) {
-	texts := transcript(cut.replace)
+func (d *driver) summarize(c compaction, texts []string) (*summary, error) {
+	s := new(summary)
 	for _, specifier := range summarizers(c.settings) {
 		m, err := d.e.resolve(specifier)
 		if err != nil {
 			s.failure = err
+			s.fails(specifier, err)
 			continue
 		}
-		w := summarizer{driver: d, compaction: c, model: m, summary: &s, most: c.summary}
+		w := summarizer{driver: d, compaction: c, model: m, summary: s, most: c.summary}
 		for try := range 2 {
 			if try > 0 && temporary(s.failure) {
 				if err := d.linger(d.attempt, backoff(0, d.e.cfg.RetryBase, maxRetryPause)); err != nil {
@@ -83,8 +93,8 @@ func (d *driver) summarize(c compaction, cut cut) (s summary, err error) {
 			if s.text, err = w.run(texts); err != nil || s.cut || s.failure == nil {
 				return s, err
 			}
-			d.e.cfg.Log.Warn("a summary of a conversation has failed", "instance", d.slot.addr.String(), "model", specifier, "error", s.failure)
-			if s.note(s.failure); notNow(s.failure) {
+			s.fails(specifier, s.failure)
+			if notNow(s.failure) {
 				break
 			}
 			w.most = min(4*w.most, mostSummary) // a model that thinks needs more room
@@ -112,12 +122,6 @@ func temporary(err error) bool {
 	return errors.As(err, &me) && me.Class.Temporary()
 }
 
-// note takes down whether a summary that has failed so may be had another time.
-func (s *summary) note(failure error) {
-	s.blocked = s.blocked || notNow(failure) && !errors.Is(failure, errSlow)
-	s.mayPass = s.mayPass || temporary(failure) || notNow(failure)
-}
-
 // notNow reports whether it is no use to ask the same model again at once.
 func notNow(failure error) bool {
 	var me *model.Error
@@ -136,14 +140,18 @@ type summarizer struct {
 	most    int // tokens of an answer
 }
 
+// old is the summary that is replaced, too.
+func (w *summarizer) old() string {
+	if c := w.state.Compaction(); c != nil {
+		return c.Summary
+	}
+	return ""
+}
+
 // run has all of the texts summed up, in portions if the model's window is
 // smaller than they are: each portion with the summary of those before it.
 func (w *summarizer) run(texts []string) (string, error) {
-	s := w.summary
-	old := ""
-	if c := w.state.Compaction(); c != nil {
-		old = c.Summary
-	}
+	s, old := w.summary, w.old()
 	size := w.portion(old)
 	for {
 		text, err := w.roll(old, portions(texts, size, maxPortions))
@@ -162,12 +170,41 @@ func (w *summarizer) portion(old string) int {
 	if window == 0 {
 		return 1 << 30
 	}
-	frame := textTokens(summarySystem) + textTokens(w.ask()) + 64
-	room := window - w.most - frame - textTokens(old)
+	room := window - w.most - w.frame() - textTokens(old)
 	if estimate := w.weight + w.fixed(); estimate > w.before { // as the provider counts
 		room = int(int64(room) * int64(estimate) / int64(w.before))
 	}
 	return max(room*9/10, leastSummary)
+}
+
+// frame is what a request holds beside the conversation and the earlier summary.
+func (w *summarizer) frame() int { return textTokens(summarySystem) + textTokens(w.ask()) + 64 }
+
+// foresee estimates what it takes to have the texts summed up once.
+func (w *summarizer) foresee(texts []string) journal.Usage {
+	old := w.old()
+	size, all := w.portion(old), 0
+	for _, text := range texts {
+		all += textTokens(text) + 1
+	}
+	n := min(max((all+size-1)/size, 1), maxPortions)
+	return journal.Usage{Input: min(all, n*size) + n*w.frame() + textTokens(old) + (n-1)*w.most, Output: n * w.most}
+}
+
+// summarizing is the record that a summary is about to be asked for.
+func (d *driver) summarizing(c compaction, texts []string) *journal.Summarizing {
+	r := &journal.Summarizing{Submission: c.submission, Reason: c.reason}
+	for _, specifier := range summarizers(c.settings) {
+		m, err := d.e.resolve(specifier)
+		if err != nil {
+			continue
+		}
+		w := summarizer{driver: d, compaction: c, model: m, most: c.summary}
+		r.Provider, r.Model, r.Guess = m.Origin.Provider, m.Origin.Model, w.foresee(texts)
+		r.Cost, r.AtMost = price(m.Info.Cost, journal.Usage{}, nil), atMost(m.Info.Cost, r.Guess)
+		break
+	}
+	return r
 }
 
 // roll sums up one portion after another.
@@ -190,11 +227,14 @@ func (w *summarizer) call(old, portion string) (string, error) {
 		s.failure = fmt.Errorf("%d calls were not enough", s.calls)
 		return "", nil
 	}
+	if s.cut = w.ended() != nil; s.cut {
+		return "", nil
+	}
 	s.calls++
 	s.by = w.model.Origin
 	ctx, cancel := context.WithTimeout(w.attempt, maxSummaryTime)
 	defer cancel()
-	a := answering{kinds: make(map[int]model.BlockKind), texts: make(map[int]*strings.Builder)}
+	a := answering{texts: make(map[int]*strings.Builder), streamed: make(map[int]bool)}
 	req := w.request(old, portion)
 	events := w.stream(ctx, w.model.Provider, req)
 	for !a.over {
@@ -204,8 +244,7 @@ func (w *summarizer) call(old, portion string) (string, error) {
 		case <-ctx.Done():
 			a.over, a.err = true, errSlow
 		case <-w.e.drain:
-			s.cut = true
-			return "", nil
+			a.over, a.err, s.cut = true, errClosing, true
 		case <-w.slot.wake:
 			if err := w.intake(); err != nil {
 				return "", err
@@ -213,10 +252,13 @@ func (w *summarizer) call(old, portion string) (string, error) {
 		}
 	}
 	if w.attempt.Err() != nil {
-		s.cut = true
+		if s.cut = true; a.done.Stop == "" {
+			a.err = cmp.Or(a.err, context.Cause(w.attempt))
+		}
+	}
+	if w.count(&a, req); s.cut {
 		return "", nil
 	}
-	w.count(&a, req)
 	text := strings.TrimSpace(a.text())
 	switch {
 	case a.err != nil:
@@ -238,9 +280,9 @@ func (w *summarizer) count(a *answering, req *model.Request) {
 	if errors.As(a.err, &failed) {
 		used = journal.Usage(failed.Usage)
 	}
-	refused := failed != nil && a.size == 0 && used.Total() == 0 && (failed.Status >= 400 || failed.Class != model.Retryable || unsent(failed))
+	refused := failed != nil && a.size+a.unsaid == 0 && used.Total() == 0 && (failed.Status >= 400 || failed.Class != model.Retryable || unsent(failed))
 	if !refused && (a.err != nil || used.Total() == 0) {
-		guess.Output = max(textTokens(a.text())-used.Output, 0)
+		guess.Output = max(textTokens(a.text())+a.unsaid-used.Output, 0)
 		if used.Input+used.CacheRead+used.CacheWrite == 0 {
 			guess.Input = textTokens(req.System) + messageWeight(req.Messages[0])
 		}
@@ -256,16 +298,17 @@ func (w *summarizer) count(a *answering, req *model.Request) {
 	}
 }
 
-// An answering gathers the text of an answer. All else in it is passed over: a
+// An answering gathers the text of an answer. All else in it is only counted: a
 // summarizer is offered no tools, and what it calls all the same does not exist.
 type answering struct {
-	kinds map[int]model.BlockKind
-	texts map[int]*strings.Builder
-	last  int
-	size  int
-	done  model.Done
-	over  bool
-	err   error
+	texts    map[int]*strings.Builder
+	last     int
+	size     int
+	streamed map[int]bool // blocks that are no text and have been counted
+	unsaid   int          // their tokens, by estimate
+	done     model.Done
+	over     bool
+	err      error
 }
 
 func (a *answering) take(e streamed, ok bool) {
@@ -279,14 +322,27 @@ func (a *answering) take(e streamed, ok bool) {
 	}
 	switch ev := e.event.(type) {
 	case model.Delta:
+		a.count(ev.Index, ev.Kind, textTokens(ev.Text))
 		a.add(ev.Index, ev.Kind, ev.Text)
 	case model.BlockDone:
+		if !a.streamed[ev.Index] {
+			a.count(ev.Index, ev.Block.Kind, blockWeight(ev.Block))
+		}
 		if a.texts[ev.Index] == nil { // the deltas are the text, when there were any
 			a.add(ev.Index, ev.Block.Kind, ev.Block.Text)
 		}
 	case model.Done:
 		a.over, a.done = true, ev
 	}
+}
+
+// count counts what is no text.
+func (a *answering) count(i int, kind model.BlockKind, tokens int) {
+	if kind == model.Text || i < 0 || i >= journal.MaxBlocks {
+		return
+	}
+	a.streamed[i] = true
+	a.unsaid += tokens
 }
 
 func (a *answering) add(i int, kind model.BlockKind, text string) {

@@ -28,6 +28,9 @@ const (
 func (d *driver) takeOver() error {
 	d.fresh = false
 	st := d.state
+	if err := d.leaveSummary(); err != nil {
+		return err
+	}
 	if d.doom != nil && st.Phase != fold.Closed {
 		return d.ruin()
 	}

@@ -22,7 +22,7 @@ import (
 func (d *driver) turn() error {
 	resp := &d.state.Response
 	spent := d.state.Exhausted()
-	if spent != nil && !resp.Started() {
+	if spent != nil && !resp.Started() && !resp.Used() {
 		return d.endWith(budgetExceeded(spent))
 	}
 	if resp.LastError != nil && d.waited != resp.Turn {
@@ -544,21 +544,10 @@ func (t *openTurn) failed(cause error) error {
 	if t.attempt.Err() != nil {
 		return t.cutShort()
 	}
-	failure := &journal.TurnError{Class: string(model.Invalid), Message: cause.Error()}
+	failure := t.e.turnError(cause)
 	var used journal.Usage
 	var me *model.Error
 	if errors.As(cause, &me) {
-		failure = &journal.TurnError{
-			Class: string(me.Class), Status: me.Status, Message: me.Message, RetryAfter: me.RetryAfter.Milliseconds(),
-		}
-		if me.RetryAfter > 0 {
-			failure.Until = t.e.Now().Add(me.RetryAfter).UnixMilli()
-		}
-		if me.Status != 0 {
-			failure.Message = fmt.Sprintf("%d: %s", me.Status, me.Message)
-		} else if me.Message == "" {
-			failure.Message = me.Error()
-		}
 		used = journal.Usage(me.Usage)
 		if me.Status == statusNotFound && len(t.similar) > 0 {
 			failure.Message += "; models with such a name: " + strings.Join(t.similar, ", ")
