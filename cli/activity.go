@@ -130,7 +130,7 @@ func (a *activity) observe(ev flue.Event) {
 			a.used.add(ev)
 		}
 	case compacted:
-		if _, scripted := a.models.scripted(ev.Model); !scripted && ev.Usage != (model.Usage{}) {
+		if _, scripted := a.models.scripted(ev.Model); !scripted && (ev.Usage != (model.Usage{}) || ev.Cost != (model.Expense{})) {
 			a.used.add(ev)
 		}
 	case flue.EventToolStarted:

@@ -36,14 +36,15 @@ func (l eventLog) observe(ev flue.Event) {
 		at = append(at, slog.String("purpose", ev.Purpose), slog.String("signal", ev.Signal), slog.Int("attachments", len(ev.Attachments)))
 	case flue.EventTurnDone:
 		at = append(at, slog.String("turn", ev.Turn), slog.String("stop", ev.Stop), slog.Int("tokens", ev.Usage.Total()), slog.Duration("took", ev.Took))
-		switch {
-		case ev.Cost.Known():
-			at = append(at, slog.Float64("dollars", ev.Cost.Dollars))
-		case ev.Cost.AtMost > 0:
-			at = append(at, slog.Float64("dollarsAtMost", ev.Cost.AtMost)) // an estimate
-		}
+		at = append(at, dollars(ev)...)
 		if ev.Error != nil {
 			level, msg = slog.LevelWarn, "model call failed"
+			at = append(at, slog.Any("error", ev.Error))
+		}
+	case flue.EventCompacted: // why one could not be is in the runtime's own log
+		at = append(at, slog.String("reason", ev.Reason), slog.String("model", ev.Model), slog.Int("tokens", ev.Usage.Total()), slog.Duration("took", ev.Took))
+		at = append(at, dollars(ev)...)
+		if ev.Error != nil {
 			at = append(at, slog.Any("error", ev.Error))
 		}
 	case flue.EventToolStarted:
@@ -65,6 +66,18 @@ func (l eventLog) observe(ev flue.Event) {
 		return
 	}
 	l.log.LogAttrs(context.Background(), level, msg, at...)
+}
+
+// dollars tells what model calls have cost, if that is known, and otherwise an
+// estimate.
+func dollars(ev flue.Event) []slog.Attr {
+	switch {
+	case ev.Cost.Known():
+		return []slog.Attr{slog.Float64("dollars", ev.Cost.Dollars)}
+	case ev.Cost.AtMost > 0:
+		return []slog.Attr{slog.Float64("dollarsAtMost", ev.Cost.AtMost)}
+	}
+	return nil
 }
 
 // usedUp names the limit of a budget that ends a response.

@@ -145,6 +145,10 @@ func digest(r journal.Record) string {
 			fmt.Sprintf("about %d tokens before and %d after,", r.Before, r.After), "from", r.First, either(len(r.Keep) > 0, "and "+plural(len(r.Keep), "item")+" before it", ""))
 	case *journal.Uncompacted:
 		return words(r.ID, "undone")
+	case *journal.Summarizing:
+		return words(string(r.Reason)+",", "of", r.Provider+"/"+r.Model+",", fmt.Sprintf("about %d tokens", r.Guess.Total()))
+	case *journal.Unsummarized:
+		return unsummarizedDigest(r)
 	case *journal.Unknown:
 		return fmt.Sprintf("version %d, not known to this program%s", r.Version, either(r.Optional, "; optional", ""))
 	}
@@ -180,18 +184,35 @@ func turnDigest(r *journal.TurnDone) string {
 			tools = append(tools, b.Name)
 		}
 	}
-	d := fmt.Sprintf("%s %s, %s, %d tokens in and %d out", r.Turn, r.Stop, plural(text, "byte"), r.Usage.Input, r.Usage.Output)
-	if n := r.Guess.Total(); n > 0 {
+	d := fmt.Sprintf("%s %s, %s, ", r.Turn, r.Stop, plural(text, "byte")) + usedDigest(r.Usage, r.Guess, r.Cost, r.AtMost)
+	if len(tools) > 0 {
+		d += ", calls " + strings.Join(tools, ", ")
+	}
+	return d
+}
+
+// usedDigest tells what calls have used, and what that cost if it is known.
+func usedDigest(usage, guess journal.Usage, cost *int64, atMost int64) string {
+	d := fmt.Sprintf("%d tokens in and %d out", usage.Input, usage.Output)
+	if n := guess.Total(); n > 0 {
 		d += fmt.Sprintf(" and about %d not counted by the provider", n)
 	}
 	switch {
-	case r.Cost != nil:
-		d += ", " + costOf(journal.Expense{}.Add(r.Cost, 0)).String()
-	case r.AtMost > 0:
-		d += ", no more than " + costOf(journal.Expense{}.Add(&r.AtMost, 0)).String() + " by estimate"
+	case cost != nil:
+		d += ", " + costOf(journal.Expense{}.Add(cost, 0)).String()
+	case atMost > 0:
+		d += ", no more than " + costOf(journal.Expense{}.Add(&atMost, 0)).String() + " by estimate"
 	}
-	if len(tools) > 0 {
-		d += ", calls " + strings.Join(tools, ", ")
+	return d
+}
+
+func unsummarizedDigest(r *journal.Unsummarized) string {
+	d := string(r.Reason) + ", cut"
+	if r.Error != nil {
+		d = fmt.Sprintf("%s, failed (%s), the next not before %s", r.Reason, r.Error.Class, stamp(time.UnixMilli(r.Next)))
+	}
+	if r.Calls > 0 {
+		d += fmt.Sprintf(", %s/%s, %s, ", r.Provider, r.Model, plural(r.Calls, "model call")) + usedDigest(r.Usage, r.Guess, r.Cost, r.AtMost)
 	}
 	return d
 }

@@ -36,7 +36,8 @@ type summary struct {
 	Repairs      []repaired `json:"repairs"`
 	Context      int        `json:"context"` // messages that the model is shown
 	Compaction   *shortened `json:"compaction,omitzero"`
-	Bytes        int        `json:"bytes"` // about what they and the state take
+	Summaries    *failing   `json:"failedSummaries,omitzero"` // since the latest that could be had
+	Bytes        int        `json:"bytes"`                    // about what they and the state take
 	Usage        usage      `json:"usage"`
 	Cost         cost       `json:"cost"`
 	Spent        spent      `json:"spent"`  // by the instance in all its time
@@ -90,6 +91,12 @@ type shortened struct {
 	Dropped bool   `json:"dropped,omitzero"` // no summary could be had
 	Before  int    `json:"tokensBefore"`
 	After   int    `json:"tokensAfter"`
+}
+
+// A failing is that no summary could be had, as often in a row as it says.
+type failing struct {
+	Failures int       `json:"failures"`
+	Next     time.Time `json:"next"` // before when no other is asked for
 }
 
 type usage struct {
@@ -147,6 +154,9 @@ func (in *inspection) summarize(ctx context.Context, addr store.Address) (*summa
 	s.Context, s.Bytes = len(st.Context), st.Size
 	if c := st.Compaction(); c != nil {
 		s.Compaction = &shortened{ID: c.ID, Reason: string(c.Reason), Dropped: c.Dropped, Before: c.Before, After: c.After}
+	}
+	if un := st.Unsummarized; un.Failures > 0 {
+		s.Summaries = &failing{Failures: un.Failures, Next: time.UnixMilli(un.Next).UTC()}
 	}
 	u := st.Usage
 	s.Usage = usage{Input: u.Input, Output: u.Output, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite, Reasoning: u.Reasoning}
@@ -306,6 +316,9 @@ func (s *summary) write(w io.Writer, now time.Time) {
 	say("journal", "head %d; %s and about %d bytes before the model", s.Head, plural(s.Context, "message"), s.Bytes)
 	if c := s.Compaction; c != nil {
 		say("compacted", "%s, for %s: from about %d tokens to %d%s", c.ID, c.Reason, c.Before, c.After, either(c.Dropped, ", without a summary", ""))
+	}
+	if f := s.Summaries; f != nil {
+		say("summaries", "%s in a row could not be had; the next is asked for when it is needed, not before %s", plural(f.Failures, "summary", "summaries"), when(f.Next))
 	}
 	say("unsettled", "%s", plural(len(s.Unsettled), "message"))
 	for _, u := range s.Unsettled {

@@ -22,15 +22,16 @@ func TestActivityTellsWhatWasUsed(t *testing.T) {
 		{"nothing", nil, ""},
 		{"a call that failed", []flue.Event{{Type: flue.EventTurnDone, Cost: model.Expense{Unknown: 1}}}, ""},
 		{
-			"two calls and a summary",
+			"two calls and two summaries",
 			[]flue.Event{
 				{Type: flue.EventTurnStarted, Model: "p/m"},
 				{Type: flue.EventTurnDone, Usage: usage, Cost: model.Expense{Dollars: 0.25}},
 				{Type: flue.EventTurnDone, Usage: model.Usage{Output: 1}, Cost: model.Expense{Unknown: 1}},
 				{Type: "compaction", Model: "p/small", Usage: model.Usage{Input: 500, Output: 9}, Cost: model.Expense{Dollars: 0.25}},
-				{Type: "compaction"}, // nothing was summarized
+				{Type: "compaction", Model: "p/small", Cost: model.Expense{Unknown: 1, AtMost: 0.5}}, // one that was cut
+				{Type: "compaction"}, // nothing was used
 			},
-			"model   p/m\nused    3 model calls, 12,500 tokens in (11,000 from the cache), 210 out, $0.5000 and 1 call of unknown cost\n",
+			"model   p/m\nused    4 model calls, 12,500 tokens in (11,000 from the cache), 210 out, $0.5000 and 2 calls of unknown cost (estimated at no more than $0.5000)\n",
 		},
 		{
 			"a script and another conversation",
