@@ -7,6 +7,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -169,7 +170,10 @@ func checkImport(k *kit) {
 	if diff := cmp.Diff(want.batches, k.journal(addr)); diff != "" {
 		k.Errorf("journal (-want +got):\n%s", diff)
 	}
-	for _, a := range want.submissions {
+	for i, a := range want.submissions {
+		if testing.Short() && i%50 != 0 && a.Outcome != "" {
+			continue // one by one they take their time
+		}
 		if got := k.submission(addr, a.ID); got != a.Submission {
 			k.Errorf("submission %+v, want %+v", got, a.Submission)
 		}

@@ -370,7 +370,7 @@ func checkTakeAfterLapse(k *kit) {
 
 func checkRenewal(k *kit) {
 	l := k.owned(addr, "n1")
-	for range 10 {
+	for range max(many(10), 4) { // which take two leases' time
 		k.elapse(k.ttl() / 2)
 		k.renew("n1")
 		k.renew("n2")
