@@ -4,7 +4,6 @@ import (
 	"log/slog"
 	"os"
 	"strconv"
-	"sync"
 	"testing"
 
 	"github.com/flue-go/flue/internal/pgtest"
@@ -72,18 +71,24 @@ func TestDatabaseOfOtherDefaults(t *testing.T) {
 // contract runs the checks of every store in a database.
 func contract(t *testing.T, url string) {
 	t.Helper()
-	pgtest.Exec(t, url, emptySQL)
-	all := &schemas{url: url, of: make(map[store.Store]string)}
-	storetest.Run(t, func(t *testing.T) store.Store { return all.open(t, all.take(t)) }, &storetest.Options{
+	schemas := make(map[store.Store]string)
+	storetest.Run(t, func(t *testing.T) store.Store {
+		schema := pgtest.Name()
+		s := open(t, url, schema)
+		schemas[s] = schema
+		return s
+	}, &storetest.Options{
 		RealTime:  true,
 		Takeovers: takeoversWanted(t),
 		Reopen: func(t *testing.T, s store.Store) store.Store {
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
-			return all.open(t, all.schema(s))
+			again := open(t, url, schemas[s])
+			schemas[again] = schemas[s]
+			return again
 		},
-		Another: func(t *testing.T, s store.Store) store.Store { return all.open(t, all.schema(s)) },
+		Another: func(t *testing.T, s store.Store) store.Store { return open(t, url, schemas[s]) },
 		Foreign: func(t *testing.T) map[string]error {
 			errs := make(map[string]error)
 			for name, statements := range map[string][]string{
@@ -104,58 +109,3 @@ func contract(t *testing.T, url string) {
 		},
 	})
 }
-
-// schemas are those that checks have a store each in, of which a number run at the same
-// time. To make one takes longer than most of the checks, so those that are done leave
-// it to others.
-type schemas struct {
-	url string
-
-	mu   sync.Mutex
-	of   map[store.Store]string
-	free []string
-}
-
-// take returns an empty schema for a test, or the name of one that does not exist.
-func (ss *schemas) take(t *testing.T) string {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	schema := pgtest.Name()
-	if n := len(ss.free); n > 0 {
-		schema, ss.free = ss.free[n-1], ss.free[:n-1]
-	}
-	t.Cleanup(func() { // when all stores of the test are closed
-		if !t.Failed() && pgtest.Value[int](t, ss.url, `SELECT empty($1)`, schema) < 1000 {
-			ss.mu.Lock()
-			defer ss.mu.Unlock()
-			ss.free = append(ss.free, schema)
-		}
-	})
-	return schema
-}
-
-func (ss *schemas) open(t *testing.T, schema string) store.Store {
-	s := open(t, ss.url, schema)
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	ss.of[s] = schema
-	return s
-}
-
-func (ss *schemas) schema(s store.Store) string {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	return ss.of[s]
-}
-
-// emptySQL makes a function that deletes all that a store holds and returns how many
-// rows that were. For few of them it takes less time than to truncate the tables.
-const emptySQL = `CREATE FUNCTION empty(schema text) RETURNS bigint LANGUAGE plpgsql AS $$
-	DECLARE t regclass; n bigint; total bigint := 0; BEGIN
-		FOR t IN SELECT oid FROM pg_class WHERE relnamespace = schema::regnamespace AND relkind = 'r' AND relname <> 'meta' LOOP
-			EXECUTE format('DELETE FROM %s', t);
-			GET DIAGNOSTICS n = ROW_COUNT;
-			total := total + n;
-		END LOOP;
-		RETURN total;
-	END $$`

@@ -356,10 +356,9 @@ func TestClaimOrder(t *testing.T) {
 
 func TestModel(t *testing.T) {
 	url := pgtest.Database(t)
-	pgtest.Exec(t, url, emptySQL)
 	s := open(t, url, "flue")
 	modeltest.Check(t, func(t *testing.T) store.Store {
-		pgtest.Value[int](t, url, `SELECT empty('flue')`)
+		pgtest.Exec(t, url, "TRUNCATE flue.instances, flue.batches, flue.submissions, flue.attachments, flue.blobs, flue.checkpoints, flue.nodes")
 		return unclosed{s}
 	}, nil)
 }

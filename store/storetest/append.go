@@ -315,7 +315,7 @@ func checkRefusalsSpareNeighbours(k *kit) {
 }
 
 func checkManyInstances(k *kit) {
-	n := many(1000)
+	const n = 1000
 	k.renew("n1")
 	concurrently(n, func(i int) {
 		a := admission(other(i), "s1")

@@ -242,14 +242,6 @@ func concurrently(n int, do func(i int)) {
 	wg.Wait()
 }
 
-// many is a number of rounds, or of what they are about: fewer with -short.
-func many(n int) int {
-	if testing.Short() {
-		return n / 4
-	}
-	return n
-}
-
 // fill returns n bytes that begin with label.
 func fill(label string, n int) []byte {
 	p := bytes.Repeat([]byte{'.'}, n)

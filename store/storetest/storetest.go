@@ -38,9 +38,8 @@ type Options struct {
 	Foreign func(t *testing.T) map[string]error
 
 	// RealTime says that leases do not run on this process's clock, so that
-	// their checks have to wait. They do so together, for which open and the
-	// functions here are called for several checks at the same time. Otherwise
-	// they run under simulated time, for which open is called inside the bubble.
+	// their checks have to wait. Otherwise they run under simulated time, for
+	// which open is called inside the bubble.
 	RealTime bool
 }
 
@@ -61,19 +60,11 @@ func Run(t *testing.T, open func(t *testing.T) store.Store, opts *Options) {
 	if opts == nil {
 		opts = new(Options)
 	}
-	var waiting []check
 	for _, group := range [][]check{admitChecks, attachmentChecks, appendChecks, readChecks, listChecks, ownerChecks, closeChecks, persistChecks, checkpointChecks, pruneChecks, seizeChecks, copyChecks, sharedChecks} {
 		for _, c := range group {
-			if c.timed && opts.RealTime {
-				waiting = append(waiting, c)
-				continue
-			}
 			t.Run(c.name, func(t *testing.T) { runCheck(t, c, open, opts) })
 		}
 	}
-	concurrently(len(waiting), func(i int) {
-		t.Run(waiting[i].name, func(t *testing.T) { runCheck(t, waiting[i], open, opts) })
-	})
 	t.Run("FormatStamp", func(t *testing.T) { checkForeign(t, opts) })
 }
 
@@ -103,11 +94,10 @@ func runCheck(t *testing.T, c check, open func(t *testing.T) store.Store, opts *
 }
 
 // ttl is how long node leases last: in checks that let them lapse in real time
-// short, so that they take little of it, but longer than a slow machine takes for
-// what is done under one.
+// short, so that they take little of it.
 func (k *kit) ttl() time.Duration {
 	if k.timed && k.opts.RealTime {
-		return 1500 * time.Millisecond
+		return time.Second
 	}
 	return time.Minute
 }
