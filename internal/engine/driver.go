@@ -502,6 +502,9 @@ func (d *driver) rest() error {
 	if err := d.commit(); err != nil {
 		return err
 	}
+	if len(d.state.Queue) > 0 { // it was taken in before what has been appended just now
+		return nil
+	}
 	d.plan, d.current = nil, false
 	if d.e.parts() {
 		d.e.tell(Event{Type: EventIdle, Time: time.Now(), Instance: d.slot.addr})

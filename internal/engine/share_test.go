@@ -427,3 +427,46 @@ func TestFollowerInAnotherProcess(t *testing.T) {
 		})
 	}
 }
+
+// A settler does something before the first batch is appended that settles a message.
+type settler struct {
+	*memstore.Store
+	before func()
+}
+
+func (s *settler) Append(ctx context.Context, l store.Lease, w store.Write) (int64, error) {
+	if before := s.before; before != nil && len(w.Settle) > 0 {
+		s.before = nil
+		before()
+	}
+	return s.Store.Append(ctx, l, w)
+}
+
+// A message that another process takes in just before the last append of a response is
+// in that append's wake: the owner knows of it then, and does not come to rest.
+func TestMessageBeforeTheLastAppend(t *testing.T) {
+	for _, h := range hearings {
+		t.Run(h.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				durable := memstore.New()
+				s := &settler{Store: durable}
+				var nodes []*node
+				for i, s := range []store.Store{s, durable} {
+					w := newWorld()
+					w.reply = echo
+					nodes = append(nodes, w.joinHearing(t, string(rune('a'+i)), s, h.signals))
+				}
+				defer stopAll(t, nodes)
+				a, b := nodes[0], nodes[1]
+				var second string
+				s.before = func() { second = send(t, b.e, chat, "second") }
+				settled(t, a.e, chat, send(t, a.e, chat, "first"))
+				began := time.Now()
+				if got := settled(t, b.e, chat, second); got != journal.Completed {
+					t.Errorf("settled %s", got)
+				}
+				within(t, "the second message", began, 5*time.Second)
+			})
+		})
+	}
+}
