@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -38,8 +39,13 @@ func TestOutageAtTheThreshold(t *testing.T) {
 		if got := settled(t, e, chat, send(t, e, chat, strings.Repeat("more and more words ", 480))); got != "completed" {
 			t.Errorf("settled %s", got)
 		}
+		// The answer may come while no other summary is asked for: less was sent for it.
+		time.Sleep(10 * time.Second)
+		if got := settled(t, e, chat, send(t, e, chat, "and now")); got != "completed" {
+			t.Errorf("settled %s", got)
+		}
 		c := compactions(t, s)
-		if len(c) != 1 || c[0].Dropped {
+		if len(c) == 0 || slices.ContainsFunc(c, func(c *journal.Compacted) bool { return c.Dropped }) {
 			t.Errorf("compacted %+v", c)
 		}
 	})
