@@ -38,7 +38,11 @@ func (p *program) execute(ctx context.Context, args []string) error {
 			p.closing("the program", p.release)
 		}
 	}()
-	return root.ExecuteContext(ctx)
+	called, err := root.ExecuteContextC(ctx)
+	if err != nil && strings.HasPrefix(err.Error(), "unknown command") { // the library has no type for it
+		err = fmt.Errorf("%w; see %s --help", err, called.CommandPath())
+	}
+	return err
 }
 
 // command makes the command line of the program.
