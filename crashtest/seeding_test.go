@@ -140,7 +140,11 @@ func (l *laboratory) try(t *testing.T, f fault) {
 		t.Fatalf("without the fault, %s of %s: %v", f.tests, f.in, err)
 	}
 	for n := range tries {
-		out, err := l.run(e, "-failfast", "-overlay="+list)
+		flags := []string{"-failfast", "-overlay=" + list}
+		if f.hangs { // it would for as long as it may
+			flags = append(flags, "-timeout=1m")
+		}
+		out, err := l.run(e, flags...)
 		if err = f.found(out, err); err == nil {
 			return
 		}
